@@ -1,0 +1,67 @@
+"""opsgen: Transformer operators, generated. Describe an op once, compile it for a device, load the library, call it.
+
+    import opsgen as og
+
+    @og.op
+    def rms_norm(x: og.Tensor["...", "hidden"], weight: og.Tensor["hidden"], *, eps: float = 1e-6):
+        return x * og.rsqrt(og.mean(x * x, over="hidden") + eps) * weight
+
+    lib = og.compile([rms_norm], target="x86")
+    y = lib.rms_norm(x, w, eps=1e-5)
+
+Names are loaded when they are first used: importing opsgen loads no TVM.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
+
+if TYPE_CHECKING:
+    from .compiler import compile
+    from .dsl import (
+        Graph, Mut, Op, Tensor, bfloat16, bool_, float16, float32, float64, floating, int8, int16, int32, int64, integer, op, results,
+        uint8,
+    )  # fmt: skip
+    from .dsl.functions import (
+        abs, argmax, argmin, at, cast, ceil, compute, concat, cos, dot, erf, exp, exp2, floor, index, isnan, log, log1p, logical_not,
+        max, mean, merge, min, prod, rename, require, round, rsqrt, sigmoid, sin, size, softmax, split, sqrt, sum, tanh, transpose,
+        where,
+    )  # fmt: skip
+    from .errors import OpsgenError, OpsgenWarning
+    from .runtime import Library, load
+
+_HOMES = {
+    "opsgen.compiler": ("compile",),
+    "opsgen.runtime": ("Library", "load"),
+    "opsgen.errors": ("OpsgenError", "OpsgenWarning"),
+    "opsgen.dsl": (
+        "Graph", "Mut", "Op", "Tensor", "bfloat16", "bool_", "float16", "float32", "float64", "floating", "int16", "int32", "int64", "int8",
+        "integer", "op", "results", "uint8",
+    ),
+    "opsgen.dsl.functions": (
+        "abs", "argmax", "argmin", "at", "cast", "ceil", "compute", "concat", "cos", "dot", "erf", "exp", "exp2", "floor", "index", "isnan",
+        "log", "log1p", "logical_not", "max", "mean", "merge", "min", "prod", "rename", "require", "round", "rsqrt", "sigmoid", "sin",
+        "size", "softmax", "split", "sqrt", "sum", "tanh", "transpose", "where",
+    ),
+}  # fmt: skip
+_WHERE = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *sorted(_WHERE)]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    home = _WHERE.get(name)
+    if home is None:
+        if name in ("ops", "runtime", "dsl", "errors", "analysis", "compiler", "lowering", "schedules", "targets"):
+            return importlib.import_module(f"opsgen.{name}")
+        raise AttributeError(f"module 'opsgen' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE})

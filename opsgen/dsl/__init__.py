@@ -1,0 +1,23 @@
+"""Describe: named dims, tensor annotations, ``@op`` and the functions of the language. Imports no TVM."""
+
+from .dtypes import (
+    bfloat16,
+    bool_,
+    float16,
+    float32,
+    float64,
+    floating,
+    int8,
+    int16,
+    int32,
+    int64,
+    integer,
+    uint8,
+)
+from .op import Graph, Op, Workload, op, results
+from .tensor import Mut, Tensor
+
+__all__ = [
+    "Graph", "Mut", "Op", "Tensor", "Workload", "bfloat16", "bool_", "float16", "float32", "float64", "floating", "int16", "int32",
+    "int64", "int8", "integer", "op", "results", "uint8",
+]  # fmt: skip

@@ -1,0 +1,469 @@
+"""The functions of the language: elementwise math, reductions, contraction, positions and views.
+
+All take tensors of an op's definition (and Python numbers where a value is elementwise) and give tensors. Shapes go by dim
+name. They raise `opsgen.errors.DefinitionError` with the line of the definition.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import error
+from . import dtypes
+from .dtypes import DType
+from .extent import Extent
+from .location import user_line
+from .tensor import At, Concat, Const, Index, Map, Reduce, Size, Tensor, as_tensor, common_type, elementwise
+from .trace import active, current
+
+
+# -- elementwise -------------------------------------------------------------------------------------------------------
+def exp(x: Any) -> Tensor:
+    """e^x."""
+    return elementwise("exp", x)
+
+
+def exp2(x: Any) -> Tensor:
+    """2^x."""
+    return elementwise("exp2", x)
+
+
+def log(x: Any) -> Tensor:
+    """The natural logarithm; -inf at 0, NaN below."""
+    return elementwise("log", x)
+
+
+def log1p(x: Any) -> Tensor:
+    """log(1 + x), accurate near 0."""
+    return elementwise("log1p", x)
+
+
+def sqrt(x: Any) -> Tensor:
+    """The square root, correctly rounded."""
+    return elementwise("sqrt", x)
+
+
+def rsqrt(x: Any) -> Tensor:
+    """1 / sqrt(x)."""
+    return elementwise("rsqrt", x)
+
+
+def tanh(x: Any) -> Tensor:
+    """The hyperbolic tangent."""
+    return elementwise("tanh", x)
+
+
+def erf(x: Any) -> Tensor:
+    """The error function."""
+    return elementwise("erf", x)
+
+
+def sigmoid(x: Any) -> Tensor:
+    """1 / (1 + exp(-x))."""
+    return elementwise("sigmoid", x)
+
+
+def sin(x: Any) -> Tensor:
+    """The sine of x in radians."""
+    return elementwise("sin", x)
+
+
+def cos(x: Any) -> Tensor:
+    """The cosine of x in radians."""
+    return elementwise("cos", x)
+
+
+def floor(x: Any) -> Tensor:
+    """The largest integer not above x."""
+    return elementwise("floor", x)
+
+
+def ceil(x: Any) -> Tensor:
+    """The smallest integer not below x."""
+    return elementwise("ceil", x)
+
+
+def round(x: Any) -> Tensor:  # the field's name for it, as in torch.round
+    """The nearest integer; halves go to the even one."""
+    return elementwise("round", x)
+
+
+def abs(x: Any) -> Tensor:  # as in torch.abs
+    """The absolute value."""
+    return elementwise("abs", x)
+
+
+def isnan(x: Any) -> Tensor:
+    """Whether x is not a number."""
+    return elementwise("isnan", x)
+
+
+def where(condition: Any, then: Any, otherwise: Any) -> Tensor:
+    """``then`` where ``condition`` (bool) holds, else ``otherwise``."""
+    return elementwise("where", condition, then, otherwise)
+
+
+def logical_not(x: Any) -> Tensor:
+    """Not, of a bool."""
+    return elementwise("not", x)
+
+
+def cast(x: Any, dtype: DType | str) -> Tensor:
+    """x rounded to ``dtype``. Casting to a half type rounds there and then; without a cast, halves round once, at the output.
+
+    Raises:
+        DefinitionError: E1003 unknown dtype; E1011 a constant that ``dtype`` cannot hold.
+    """
+    x = as_tensor(x, "cast")
+    name = dtype.name if isinstance(dtype, DType) else str(dtype)
+    target = dtypes.DTYPES.get(name)
+    if target is None:
+        raise error("E1003", where=user_line(), function="cast", found=f"dtype {name!r}", wanted=sorted(dtypes.DTYPES))
+    if isinstance(x, Const):
+        limit = dtypes.LARGEST.get(name)
+        if limit is not None and math.isfinite(x.value) and math.fabs(x.value) > limit:
+            raise error("E1011", where=user_line(), found=x.value, dtype=name, limit=limit)
+    if target == x.dtype and not x.weak:
+        return x
+    return Map("cast", (x,), x.dims, target)
+
+
+# -- reductions --------------------------------------------------------------------------------------------------------
+def _over(x: Tensor, over: Any, function: str) -> tuple[str, ...]:
+    names = (over,) if isinstance(over, str) else tuple(over)
+    trace = current()
+    resolved = []
+    for name in names:
+        actual = trace.lookup(name)
+        if actual is None or actual not in x.dims:
+            raise error("E1002", where=user_line(), function=function, found=name, known=list(x.dims))
+        resolved.append(actual)
+    if not resolved or len(set(resolved)) != len(resolved):
+        raise error("E1002", where=user_line(), function=function, found=over, known=list(x.dims))
+    return tuple(resolved)
+
+
+def _reduce(op: str, x: Any, over: Any) -> Tensor:
+    x = as_tensor(x, op)
+    if x.dtype.kind == "bool":
+        raise error("E1003", where=user_line(), function=op, found="bool", wanted="numbers")
+    dims = _over(x, over, op)
+    dtype = x.dtype
+    if op in ("argmax", "argmin"):
+        dtype = dtypes.int64
+        if len(dims) != 1:
+            raise error(
+                "E1010",
+                where=user_line(),
+                function=op,
+                found=f"{len(dims)} dims to search",
+                fix="Merge them first: x.merge('a', 'b', into='ab').",
+            )
+    elif op in ("sum", "prod") and dtype.kind in ("int", "uint"):
+        dtype = dtypes.int64
+    return Reduce(op, x, dims, dtype)
+
+
+def sum(x: Any, over: Any) -> Tensor:  # as in torch.sum
+    """The sum over one dim or several; 0 over none. Integers give int64."""
+    return _reduce("sum", x, over)
+
+
+def prod(x: Any, over: Any) -> Tensor:
+    """The product over one dim or several; 1 over none."""
+    return _reduce("prod", x, over)
+
+
+def max(x: Any, y: Any = None, *, over: Any = None) -> Tensor:  # as in torch.max
+    """``max(x, over=dim)``: the largest along dims (-inf over none). ``max(x, y)``: elementwise. NaN wins in both."""
+    return _extreme("max", x, y, over)
+
+
+def min(x: Any, y: Any = None, *, over: Any = None) -> Tensor:  # as in torch.min
+    """``min(x, over=dim)``: the smallest along dims (inf over none). ``min(x, y)``: elementwise. NaN wins in both."""
+    return _extreme("min", x, y, over)
+
+
+def _extreme(op: str, x: Any, y: Any, over: Any) -> Tensor:
+    if isinstance(y, (str, tuple, list)) and over is None:
+        y, over = None, y
+    if (y is None) == (over is None):
+        raise error(
+            "E1010",
+            where=user_line(),
+            function=op,
+            found="neither or both of a second operand and over= are given",
+            fix=f"Write og.{op}(x, over='dim') to reduce, or og.{op}(x, y) elementwise.",
+        )
+    return elementwise(op, x, y) if over is None else _reduce(op, x, over)
+
+
+def mean(x: Any, over: Any) -> Tensor:
+    """The arithmetic mean over one dim or several; integers give float32."""
+    x = as_tensor(x, "mean")
+    dims = _over(x, over, "mean")
+    if x.dtype.kind != "float":
+        x = cast(x, dtypes.float32)
+    count: Tensor = Size(dims[0])
+    for d in dims[1:]:
+        count = elementwise("mul", count, Size(d))
+    return elementwise("div", Reduce("sum", x, dims, x.dtype), count)
+
+
+def argmax(x: Any, over: str) -> Tensor:
+    """The position of the first largest element along a dim, int64. A NaN counts as largest."""
+    return _reduce("argmax", x, over)
+
+
+def argmin(x: Any, over: str) -> Tensor:
+    """The position of the first smallest element along a dim, int64. A NaN counts as smallest."""
+    return _reduce("argmin", x, over)
+
+
+def dot(a: Any, b: Any, over: Any) -> Tensor:
+    """The sum of a·b over dims that both have: matrix products, and their batched and transposed forms.
+
+    Result dims: a's without ``over``, then b's new ones. Dims that both have and that are not summed are batch dims.
+    """
+    a, b = as_tensor(a, "dot"), as_tensor(b, "dot")
+    for operand in (a, b):
+        _over(operand, over, "dot")
+    return sum(elementwise("mul", a, b), over)
+
+
+def softmax(x: Any, over: str) -> Tensor:
+    """exp(x - max(x)) / sum(exp(x - max(x))) along a dim."""
+    shifted = exp(elementwise("sub", x, _reduce("max", x, over)))
+    return shifted / sum(shifted, over)
+
+
+# -- positions and sizes -----------------------------------------------------------------------------------------------
+def index(dim: str) -> Tensor:
+    """The position 0, 1, … along a dim, int64."""
+    _in_definition("index")
+    if dim == "...":
+        raise error(
+            "E1006", where=user_line(), found=["..."], what="og.index, which needs one named dim"
+        )
+    return Index(current().resolve(dim))
+
+
+def size(dim: str) -> Tensor:
+    """The extent of a dim, int64."""
+    _in_definition("size")
+    return Size(current().resolve(dim))
+
+
+def require(condition: str, message: str) -> None:
+    """A condition on dims that every call must meet, such as ``og.require("heads % kv_heads == 0", "…")``.
+
+    A call that breaks it gets E4010 with ``message`` before anything runs.
+    """
+    _in_definition("require")
+    import ast
+
+    trace = current()
+    try:
+        tree = ast.parse(condition, mode="eval")
+    except SyntaxError as bad:
+        raise error(
+            "E1010", where=user_line(), function="require", found=f"{condition!r} is no expression ({bad.msg})",
+            fix="Write a comparison of dims, such as 'heads % kv_heads == 0'.",
+        ) from None  # fmt: skip
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = str(trace.extents[trace.resolve(node.id)])
+    trace.require(ast.unparse(tree), message)
+
+
+def _in_definition(function: str) -> None:
+    if active() is None:
+        raise error(
+            "E1010", where=user_line(), function=function, found="it is called outside an op's definition",
+            fix="Call it inside a function decorated with @og.op.",
+        )  # fmt: skip
+
+
+def at(x: Tensor, **positions: Any) -> Tensor:
+    """x read at computed positions: ``x.at(heads=og.index("heads") // group)``, ``table.at(vocab=ids)``.
+
+    Each position is an integer tensor; its dims replace the dim that it indexes (new ones come where that dim was). Positions
+    that are an input's elements are checked before the call runs (E4009); other positions are clamped to the dim.
+    """
+    trace = current()
+    coords: dict[str, Tensor] = {}
+    for name, position in positions.items():
+        dim = trace.lookup(name)
+        if dim is None or dim not in x.dims:
+            raise error("E1001", where=user_line(), found=name, known=list(x.dims))
+        value = as_tensor(position, "at")
+        if value.dtype.kind not in ("int", "uint"):
+            raise error(
+                "E1003", where=user_line(), function="at", found=f"a position of type {value.dtype.name}",
+                wanted="integer positions",
+            )  # fmt: skip
+        coords[dim] = value
+    return At(x, coords, _at_dims(x, coords))
+
+
+def _at_dims(x: Tensor, coords: dict[str, Tensor]) -> tuple[str, ...]:
+    """Dims of a read: each indexed dim gives way to the new dims of its position."""
+    kept = [d for d in x.dims if d not in coords]
+    dims: list[str] = []
+    for d in x.dims:
+        new = coords[d].dims if d in coords else (d,)
+        dims.extend(n for n in new if n not in dims and (d not in coords or n not in kept))
+    return tuple(dims)
+
+
+def rename(x: Tensor, **names: str) -> Tensor:
+    """The same values under other dim names: ``og.rename(x, queries="keys")``. A new name gets the old one's extent."""
+    trace = current()
+    coords: dict[str, Tensor] = {}
+    for old, new in names.items():
+        dim = trace.resolve(old)
+        if dim not in x.dims:
+            raise error("E1001", where=user_line(), found=old, known=list(x.dims))
+        coords[dim] = Index(trace.declare(new, trace.extents[dim]))
+    dims = tuple(coords[d].dims[0] if d in coords else d for d in x.dims)
+    return At(x, coords, dims, exact=True)
+
+
+def split(x: Tensor, dim: str, **into: Any) -> Tensor:
+    """One dim as several, outermost first: ``og.split(x, "hidden", heads=None, head_dim=64)``.
+
+    Extents are ints or ``og.size(...)``; exactly one may be None and is derived. The extent must divide: a call that does not fit gets
+    E4010.
+    """
+    trace = current()
+    source = trace.resolve(dim)
+    if source not in x.dims:
+        raise error("E1001", where=user_line(), found=dim, known=list(x.dims))
+    total = trace.extents[source]
+    unknown = [n for n, v in into.items() if v is None]
+    if len(into) < 2 or len(unknown) > 1:
+        raise error(
+            "E1010", where=user_line(), function="split", found=f"extents {into} for the parts of {dim!r}",
+            fix="Name at least two parts and leave at most one of them None: og.split(x, 'hidden', heads=None, head_dim=64).",
+        )  # fmt: skip
+    extents: dict[str, Extent] = {}
+    known = Extent.const(1)
+    for name, value in into.items():
+        if value is None:
+            continue
+        if isinstance(value, Size):
+            extents[name] = trace.extents[value.dim]
+        elif isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            extents[name] = Extent.const(value)
+        else:
+            raise error(
+                "E1010", where=user_line(), function="split", found=f"the extent of {name!r} is {value!r}",
+                fix="Give a positive int, og.size('dim') or None.",
+            )  # fmt: skip
+        known = known * extents[name]
+    if unknown:
+        extents[unknown[0]] = total // known
+        trace.require(f"({known}) > 0 and ({total}) % ({known}) == 0", f"{dim} must be a multiple of {known}")
+    else:
+        trace.require(f"({total}) == {known}", f"{dim} must be {known}")
+    names = [trace.declare(n, extents[n]) for n in into]
+    position: Tensor = Index(names[0])
+    for n in names[1:]:
+        position = position * Size(n) + Index(n)
+    dims = tuple(n for d in x.dims for n in (names if d == source else [d]))
+    return At(x, {source: position}, dims, exact=True)
+
+
+def merge(x: Tensor, *dims: str, into: str) -> Tensor:
+    """Several dims as one, the first outermost: ``og.merge(x, "heads", "head_dim", into="hidden")``.
+
+    The new dim stands where the first of them stood.
+    """
+    trace = current()
+    names = [trace.resolve(d) for d in dims]
+    if len(names) < 2 or any(n not in x.dims for n in names):
+        raise error("E1001", where=user_line(), found=list(dims), known=list(x.dims))
+    total = Extent.const(1)
+    for n in names:
+        total = total * trace.extents[n]
+    merged = trace.declare(into, total)
+    coords: dict[str, Tensor] = {}
+    rest: Tensor = Index(merged)
+    for n in reversed(names[1:]):
+        coords[n] = rest % Size(n)
+        rest = rest // Size(n)
+    coords[names[0]] = rest
+    out = tuple(merged if d == names[0] else d for d in x.dims if d not in names[1:])
+    return At(x, coords, out, exact=True)
+
+
+def transpose(x: Tensor, *dims: str) -> Tensor:
+    """The same tensor with its dims in the given order; only the order of an op's result depends on it."""
+    trace = current()
+    order = tuple(d for n in dims for d in (trace.frames[-1].lead if n == "..." else (trace.resolve(n),)))
+    if sorted(order) != sorted(x.dims):
+        raise error("E1013", where=user_line(), dims=list(dims), found=f"the tensor has dims {list(x.dims)}")
+    return At(x, {}, order, exact=True)
+
+
+def concat(*tensors: Tensor, dim: str | tuple[str, ...], into: str) -> Tensor:
+    """The tensors one after the other: ``og.concat(past, new, dim=("past", "new"), into="keys")``.
+
+    ``dim`` names the dim that each part contributes (one name if it is the same for all); the other dims must agree. The joined dim is
+    called ``into`` and stands where the first part's stood.
+    """
+    _in_definition("concat")
+    trace = current()
+    parts = tuple(as_tensor(t, "concat") for t in tensors)
+    names = (dim,) * len(parts) if isinstance(dim, str) else tuple(dim)
+    part_dims = tuple(trace.resolve(n) for n in names)
+    others = [set(p.dims) - {d} for p, d in zip(parts, part_dims, strict=False)]
+    if (
+        not parts
+        or len(part_dims) != len(parts)
+        or any(d not in p.dims for p, d in zip(parts, part_dims, strict=True))
+        or any(o != others[0] for o in others)
+    ):
+        raise error(
+            "E1010",
+            where=user_line(),
+            function="concat",
+            found=f"parts with dims {[list(p.dims) for p in parts]} joined along {list(names)}",
+            fix="Name one dim of each part; all their other dims must agree.",
+        )
+    total = trace.extents[part_dims[0]]
+    for d in part_dims[1:]:
+        total = total + trace.extents[d]
+    joined = trace.declare(into, total)
+    dims = tuple(joined if d == part_dims[0] else d for d in parts[0].dims)
+    return Concat(parts, part_dims, joined, dims, common_type(parts)[0])
+
+
+def compute(function: Callable[..., Any], **extents: Any) -> Tensor:
+    """A tensor from the positions along dims, which are the function's parameters.
+
+    ``og.compute(lambda queries, keys: og.where(keys <= queries, 0.0, float("-inf")))``. A dim that the op does not have yet gets
+    its extent by keyword: ``og.compute(lambda taps: ..., taps=3)``.
+    """
+    _in_definition("compute")
+    trace = current()
+    for name, value in extents.items():
+        trace.declare(name, trace.extents[value.dim] if isinstance(value, Size) else Extent.const(int(value)))
+    names = list(inspect.signature(function).parameters)
+    value = as_tensor(function(*(Index(trace.resolve(n)) for n in names)), "compute")
+    missing = [n for n in names if trace.resolve(n) not in value.dims]
+    for n in missing:  # a function that ignores a position is constant along it
+        value = where(Index(trace.resolve(n)) >= 0, value, value)
+    order = tuple(trace.resolve(n) for n in names)
+    rest = tuple(d for d in value.dims if d not in order)
+    return At(value, {}, rest + order, exact=True) if value.dims != rest + order else value
+
+
+__all__ = [
+    "abs", "argmax", "argmin", "at", "cast", "ceil", "compute", "concat", "cos", "dot", "erf", "exp", "exp2",
+    "floor", "index", "isnan", "log", "log1p", "logical_not", "max", "mean", "merge", "min", "prod", "rename", "require", "round",
+    "rsqrt", "sigmoid", "sin", "size", "softmax", "split", "sqrt", "sum", "tanh", "transpose", "where",
+]  # fmt: skip

@@ -1,0 +1,457 @@
+"""The expression graph: immutable nodes over named dims.
+
+A node knows its dims (names, in order), its element type and where it was written. Everything later, from the loop nest to
+the reference evaluator, is a lowering of these nine kinds of node:
+
+    Input  Scalar  Const  Index  Size      leaves
+    Map                                    elementwise, broadcasting by name
+    Reduce                                 over one or more dims; a contraction is a sum over a product
+    At                                     reads at computed positions: gather, split, merge and rename are all this
+    Concat                                 along one dim
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..errors import error
+from . import dtypes
+from .dtypes import DType
+from .location import user_line
+
+if TYPE_CHECKING:
+    from .signature import TensorSpec
+
+Operand = "Tensor | float | int | bool"
+
+
+class Tensor:
+    """A value with named dims inside an op's definition, and the annotation of an op's parameter.
+
+    As an annotation, ``og.Tensor["...", "hidden"]`` gives the dims; a last entry may be an element type
+    (``og.Tensor["...", og.int64]``) or a class of them (``og.integer``). Without one, the parameter takes the floating
+    type that the op is compiled for.
+
+    As a value it broadcasts by name: ``x["...", "hidden"] * w["hidden"]`` needs no axis numbers.
+    """
+
+    __slots__ = ("dims", "dtype", "weak", "where")
+    __array_priority__ = 1000  # numpy scalars on the left defer to this class
+
+    def __init__(self, dims: tuple[str, ...], dtype: DType, weak: bool = False) -> None:
+        self.dims = dims
+        self.dtype = dtype
+        self.weak = weak
+        self.where = user_line()
+        if len(set(dims)) != len(dims):
+            twice = next(d for d in dims if dims.count(d) > 1)
+            raise error("E1007", where=self.where, found=twice, what=f"a result with dims {list(dims)}")
+
+    def __class_getitem__(cls, items: Any) -> TensorSpec:
+        from .signature import TensorSpec
+
+        return TensorSpec.from_items(items if isinstance(items, tuple) else (items,), mutable=issubclass(cls, Mut))
+
+    # -- arithmetic --------------------------------------------------------------------------------------------------
+    def __add__(self, other: Any) -> Tensor:
+        return elementwise("add", self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return elementwise("add", other, self)
+
+    def __sub__(self, other: Any) -> Tensor:
+        return elementwise("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return elementwise("sub", other, self)
+
+    def __mul__(self, other: Any) -> Tensor:
+        return elementwise("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return elementwise("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return elementwise("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return elementwise("div", other, self)
+
+    def __floordiv__(self, other: Any) -> Tensor:
+        return elementwise("floordiv", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Tensor:
+        return elementwise("floordiv", other, self)
+
+    def __mod__(self, other: Any) -> Tensor:
+        return elementwise("mod", self, other)
+
+    def __rmod__(self, other: Any) -> Tensor:
+        return elementwise("mod", other, self)
+
+    def __pow__(self, other: Any) -> Tensor:
+        return elementwise("pow", self, other)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return elementwise("pow", other, self)
+
+    def __neg__(self) -> Tensor:
+        return elementwise("neg", self)
+
+    def __pos__(self) -> Tensor:
+        return self
+
+    def __abs__(self) -> Tensor:
+        return elementwise("abs", self)
+
+    # -- comparisons and logic ---------------------------------------------------------------------------------------
+    def __lt__(self, other: Any) -> Tensor:
+        return elementwise("lt", self, other)
+
+    def __le__(self, other: Any) -> Tensor:
+        return elementwise("le", self, other)
+
+    def __gt__(self, other: Any) -> Tensor:
+        return elementwise("gt", self, other)
+
+    def __ge__(self, other: Any) -> Tensor:
+        return elementwise("ge", self, other)
+
+    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
+        return elementwise("eq", self, other)
+
+    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
+        return elementwise("ne", self, other)
+
+    __hash__ = object.__hash__
+
+    def __and__(self, other: Any) -> Tensor:
+        return elementwise("and", self, other)
+
+    def __rand__(self, other: Any) -> Tensor:
+        return elementwise("and", other, self)
+
+    def __or__(self, other: Any) -> Tensor:
+        return elementwise("or", self, other)
+
+    def __ror__(self, other: Any) -> Tensor:
+        return elementwise("or", other, self)
+
+    def __invert__(self) -> Tensor:
+        return elementwise("not", self)
+
+    # -- positions and views -----------------------------------------------------------------------------------------
+    def at(self, **positions: Any) -> Tensor:
+        """Reads at computed positions: see `opsgen.at`."""
+        from .functions import at
+
+        return at(self, **positions)
+
+    def rename(self, **names: str) -> Tensor:
+        """The same values under other dim names: ``x.rename(queries="keys")``."""
+        from .functions import rename
+
+        return rename(self, **names)
+
+    def split(self, dim: str, **into: Any) -> Tensor:
+        """One dim as several: see `opsgen.split`."""
+        from .functions import split
+
+        return split(self, dim, **into)
+
+    def merge(self, *dims: str, into: str) -> Tensor:
+        """Several dims as one: see `opsgen.merge`."""
+        from .functions import merge
+
+        return merge(self, *dims, into=into)
+
+    def cast(self, dtype: DType | str) -> Tensor:
+        """The values rounded to another element type."""
+        from .functions import cast
+
+        return cast(self, dtype)
+
+    # -- what a symbolic value cannot do -----------------------------------------------------------------------------
+    def _needs_value(self, construct: str) -> NoReturn:
+        raise error("E1004", where=user_line(), construct=construct)
+
+    def __bool__(self) -> bool:
+        self._needs_value("if/and/or/not/while")
+
+    def __iter__(self) -> Any:
+        self._needs_value("loop or unpacking")
+
+    def __len__(self) -> int:
+        self._needs_value("len()")
+
+    def __float__(self) -> float:
+        self._needs_value("float()")
+
+    def __int__(self) -> int:
+        self._needs_value("int()")
+
+    def __index__(self) -> int:
+        self._needs_value("integer use")
+
+    def __getitem__(self, item: Any) -> NoReturn:
+        raise error(
+            "E1010",
+            where=user_line(),
+            function="x[...]",
+            found="tensors in a definition are not indexed by position",
+            fix="Use x.at(dim=position), for example x.at(heads=og.index('heads') // group).",
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.dtype.name}[{', '.join(self.dims)}]>"
+
+    def children(self) -> tuple[Tensor, ...]:
+        """The nodes that this one reads."""
+        return ()
+
+
+class Mut(Tensor):
+    """The annotation of a parameter that the op updates in place: ``cache: og.Mut["batch", "length", "width"]``.
+
+    The op returns the new value as the result of the same name: ``og.results(cache=og.where(...))``.
+    """
+
+    __slots__ = ()
+
+
+class Input(Tensor):
+    """A tensor parameter. ``dtype`` is the type in storage."""
+
+    __slots__ = ("mutable", "name")
+
+    def __init__(self, name: str, dims: tuple[str, ...], dtype: DType, mutable: bool = False) -> None:
+        super().__init__(dims, dtype)
+        self.name = name
+        self.mutable = mutable
+
+
+class Scalar(Tensor):
+    """A float parameter: a run-time scalar of the kernel."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        super().__init__((), dtypes.float32, weak=True)
+        self.name = name
+
+
+class Const(Tensor):
+    """A Python number in the definition."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: float | int | bool, dtype: DType | None = None) -> None:
+        if dtype is None:
+            if isinstance(value, bool):
+                dtype = dtypes.bool_
+            else:
+                dtype = dtypes.int64 if isinstance(value, int) else dtypes.float32
+        super().__init__((), dtype, weak=dtype.kind != "bool")
+        self.value = value
+
+
+class Index(Tensor):
+    """The position along a dim, int64."""
+
+    __slots__ = ("dim",)
+
+    def __init__(self, dim: str) -> None:
+        super().__init__((dim,), dtypes.int64)
+        self.dim = dim
+
+
+class Size(Tensor):
+    """The extent of a dim, int64."""
+
+    __slots__ = ("dim",)
+
+    def __init__(self, dim: str) -> None:
+        super().__init__((), dtypes.int64, weak=True)
+        self.dim = dim
+
+
+class Map(Tensor):
+    """``op`` applied elementwise; args broadcast by name."""
+
+    __slots__ = ("args", "op")
+
+    def __init__(
+        self, op: str, args: tuple[Tensor, ...], dims: tuple[str, ...], dtype: DType, weak: bool = False
+    ) -> None:
+        super().__init__(dims, dtype, weak)
+        self.op = op
+        self.args = args
+
+    def children(self) -> tuple[Tensor, ...]:
+        return self.args
+
+
+class Reduce(Tensor):
+    """``op`` is sum, prod, max, min, argmax or argmin."""
+
+    __slots__ = ("arg", "op", "over")
+
+    def __init__(self, op: str, arg: Tensor, over: tuple[str, ...], dtype: DType) -> None:
+        super().__init__(tuple(d for d in arg.dims if d not in over), dtype)
+        self.op = op
+        self.arg = arg
+        self.over = over
+
+    def children(self) -> tuple[Tensor, ...]:
+        return (self.arg,)
+
+
+class At(Tensor):
+    """``source`` read at ``coords`` (dim of the source → position). Dims of the source not named keep their position.
+
+    ``exact`` marks views (split, merge, rename), whose positions lie inside by construction; other positions are
+    checked before launch when they are an input's elements, and clamped to the source otherwise.
+    """
+
+    __slots__ = ("coords", "exact", "source")
+
+    def __init__(
+        self, source: Tensor, coords: Mapping[str, Tensor], dims: tuple[str, ...], exact: bool = False
+    ) -> None:
+        super().__init__(dims, source.dtype, source.weak)
+        self.source = source
+        self.coords = dict(coords)
+        self.exact = exact
+
+    def children(self) -> tuple[Tensor, ...]:
+        return (self.source, *self.coords.values())
+
+
+class Concat(Tensor):
+    """``parts`` one after the other along ``dim``; part i reads its own dim ``part_dims[i]``."""
+
+    __slots__ = ("dim", "part_dims", "parts")
+
+    def __init__(
+        self, parts: tuple[Tensor, ...], part_dims: tuple[str, ...], dim: str, dims: tuple[str, ...], dtype: DType
+    ) -> None:
+        super().__init__(dims, dtype)
+        self.parts = parts
+        self.part_dims = part_dims
+        self.dim = dim
+
+    def children(self) -> tuple[Tensor, ...]:
+        return self.parts
+
+
+_COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
+_LOGIC = {"and", "or", "not"}
+_FLOAT_ONLY = {
+    "exp", "exp2", "log", "log1p", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "sin", "cos", "floor", "ceil", "round",
+}  # fmt: skip
+_NUMERIC = {"add", "sub", "mul", "floordiv", "mod", "neg", "abs", "max", "min", "pow", "div"}
+MAP_OPS = frozenset(_COMPARISONS | _LOGIC | _FLOAT_ONLY | _NUMERIC | {"where", "cast", "isnan"})
+
+
+def as_tensor(value: Any, function: str) -> Tensor:
+    """A Python number as a `Const`; tensors as they are.
+
+    Raises:
+        DefinitionError: E1003, for anything else.
+    """
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return Const(value)
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a numpy scalar
+        return Const(value.item())
+    raise error(
+        "E1003",
+        where=user_line(),
+        function=function,
+        found=f"a {type(value).__name__}",
+        wanted="tensor expressions and Python numbers",
+    )
+
+
+def broadcast_dims(args: tuple[Tensor, ...]) -> tuple[str, ...]:
+    """The left operand's dims, then each further operand's new ones, in order."""
+    dims: list[str] = []
+    for arg in args:
+        dims.extend(d for d in arg.dims if d not in dims)
+    return tuple(dims)
+
+
+def common_type(args: tuple[Tensor, ...]) -> tuple[DType, bool]:
+    """The promoted type and whether it is weak: Python numbers and run-time scalars adapt to the tensors beside them."""
+    strong = [a.dtype for a in args if not a.weak]
+    weak = [a.dtype for a in args if a.weak]
+    if not strong:
+        result = weak[0]
+        for dtype in weak[1:]:
+            result = dtypes.promote(result, dtype)
+        return result, True
+    result = strong[0]
+    for dtype in strong[1:]:
+        result = dtypes.promote(result, dtype)
+    for dtype in weak:  # a float number beside integers makes a float, otherwise the tensor's type stays
+        if dtype.kind == "float" and result.kind != "float":
+            return dtypes.float32, False
+        if dtype.kind == "int" and result.kind == "bool":
+            result = dtypes.int64
+    return result, False
+
+
+def elementwise(op: str, *operands: Any) -> Tensor:
+    """The node of a map, with its operands' types checked and its result's type decided.
+
+    Raises:
+        DefinitionError: E1003, an operand's type does not suit ``op``.
+    """
+    args = tuple(as_tensor(v, op) for v in operands)
+
+    def refuse(found: str, wanted: str) -> NoReturn:
+        raise error("E1003", where=user_line(), function=op, found=found, wanted=wanted)
+
+    kinds = [a.dtype.kind for a in args]
+    if op in _LOGIC:
+        for a in args:
+            if a.dtype.kind != "bool":
+                refuse(a.dtype.name, "bool operands, such as a comparison gives")
+        return Map(op, args, broadcast_dims(args), dtypes.bool_)
+    if op in _COMPARISONS:
+        if "bool" in kinds and set(kinds) != {"bool"}:
+            refuse(" and ".join(a.dtype.name for a in args), "two numbers or two bools")
+        return Map(op, args, broadcast_dims(args), dtypes.bool_)
+    if op == "where":
+        if kinds[0] != "bool":
+            refuse(f"a condition of type {args[0].dtype.name}", "a bool condition")
+        if (kinds[1] == "bool") != (kinds[2] == "bool"):
+            refuse(f"{args[1].dtype.name} and {args[2].dtype.name}", "two branches that are both numbers or both bool")
+        dtype, weak = common_type(args[1:])
+        return Map(op, args, broadcast_dims(args), dtype, weak and not args[0].dims)
+    if "bool" in kinds:
+        refuse("bool", "numbers; og.where(b, 1.0, 0.0) or og.cast(b, dtype) makes one of a bool")
+    dtype, weak = common_type(args)
+    if op == "isnan":
+        return Map(op, args, args[0].dims, dtypes.bool_)
+    if (op in _FLOAT_ONLY or op == "div") and dtype.kind != "float":
+        dtype = dtypes.float32
+    return Map(op, args, broadcast_dims(args), dtype, weak)
+
+
+def walk(roots: tuple[Tensor, ...], visit: Callable[[Tensor], None]) -> None:
+    """Every node once, children before parents, left to right. Iterative: deep graphs do not exhaust the stack."""
+    seen: set[int] = set()
+    stack: list[tuple[Tensor, bool]] = [(r, False) for r in reversed(roots)]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            visit(node)
+            continue
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        stack.append((node, True))
+        stack.extend((c, False) for c in reversed(node.children()))
