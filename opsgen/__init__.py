@@ -22,7 +22,7 @@ from ._version import __version__
 if TYPE_CHECKING:
     from .compiler import compile
     from .dsl import (
-        Graph, Mut, Op, Tensor, bfloat16, bool_, float16, float32, float64, floating, int8, int16, int32, int64, integer, op, results,
+        Graph, Mut, Op, Results, Tensor, bfloat16, bool_, float16, float32, float64, floating, int8, int16, int32, int64, integer, op, results,
         uint8,
     )  # fmt: skip
     from .dsl.functions import (
@@ -38,7 +38,7 @@ _HOMES = {
     "opsgen.runtime": ("Library", "load"),
     "opsgen.errors": ("OpsgenError", "OpsgenWarning"),
     "opsgen.dsl": (
-        "Graph", "Mut", "Op", "Tensor", "bfloat16", "bool_", "float16", "float32", "float64", "floating", "int16", "int32", "int64", "int8",
+        "Graph", "Mut", "Op", "Results", "Tensor", "bfloat16", "bool_", "float16", "float32", "float64", "floating", "int16", "int32", "int64", "int8",
         "integer", "op", "results", "uint8",
     ),
     "opsgen.dsl.functions": (

@@ -14,10 +14,10 @@ from .dtypes import (
     integer,
     uint8,
 )
-from .op import Graph, Op, Workload, op, results
+from .op import Graph, Op, Results, Workload, op, results
 from .tensor import Mut, Tensor
 
 __all__ = [
-    "Graph", "Mut", "Op", "Tensor", "Workload", "bfloat16", "bool_", "float16", "float32", "float64", "floating", "int16", "int32",
+    "Graph", "Mut", "Op", "Results", "Tensor", "Workload", "bfloat16", "bool_", "float16", "float32", "float64", "floating", "int16", "int32",
     "int64", "int8", "integer", "op", "results", "uint8",
 ]  # fmt: skip

@@ -1,0 +1,77 @@
+"""The standard Transformer operators, one a file: ``from opsgen.ops import rms_norm`` gives the op.
+
+A file is imported when its op is first asked for; importing this package imports none of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..dsl import Op
+    from .add_layer_norm import add_layer_norm
+    from .add_rms_norm import add_rms_norm
+    from .attention import attention
+    from .embedding import embedding
+    from .gelu import gelu
+    from .layer_norm import layer_norm
+    from .linear import linear
+    from .masked_attention import masked_attention
+    from .masked_mean_pool import masked_mean_pool
+    from .relu import relu
+    from .rms_norm import rms_norm
+    from .silu import silu
+    from .softmax import softmax
+
+__all__ = [
+    "add_layer_norm",
+    "add_rms_norm",
+    "all_ops",
+    "attention",
+    "embedding",
+    "gelu",
+    "layer_norm",
+    "linear",
+    "masked_attention",
+    "masked_mean_pool",
+    "relu",
+    "rms_norm",
+    "silu",
+    "softmax",
+]
+
+_NAMES = tuple(name for name in __all__ if name != "all_ops")
+
+
+class _OpsPackage(ModuleType):
+    """A package whose attribute ``rms_norm`` is the op, not the module of the same name that defines it.
+
+    Python binds a submodule to its package once the submodule is imported, by whomever. Here the op takes that place.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _NAMES and isinstance(value, ModuleType):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _OpsPackage
+
+
+def all_ops() -> dict[str, Op]:
+    """Every standard op by name; imports the files of all."""
+    return {name: __getattr__(name) for name in _NAMES}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    importlib.import_module(f"{__name__}.{name}")
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

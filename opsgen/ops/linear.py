@@ -1,0 +1,98 @@
+"""A linear layer with what usually follows it: y = act(x · weightᵀ + bias) + residual.
+
+The activations are those of this package: relu, gelu, gelu_tanh (gelu with approximate="tanh") and silu.
+Source: torch.nn.functional.linear, for the layout of the weight.
+
+Preconditions: none. Products are summed in float32 for half types, and rounded once, after the residual.
+"""
+
+import math
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+import opsgen as og
+
+from .gelu import gelu
+from .relu import relu
+from .silu import silu
+
+
+@og.op
+def linear(
+    x: og.Tensor["...", "in_features"],
+    weight: og.Tensor["out_features", "in_features"],
+    bias: og.Tensor["out_features"] | None = None,
+    residual: og.Tensor["...", "out_features"] | None = None,
+    *,
+    activation: Literal["none", "relu", "gelu", "gelu_tanh", "silu"] = "none",
+) -> og.Tensor:
+    """y = act(x · weightᵀ + bias) + residual"""
+    y = og.dot(x, weight, over="in_features")
+    if bias is not None:
+        y = y + bias
+    if activation == "relu":
+        y = relu(y)
+    elif activation == "gelu":
+        y = gelu(y)
+    elif activation == "gelu_tanh":
+        y = gelu(y, approximate="tanh")
+    elif activation == "silu":
+        y = silu(y)
+    return y if residual is None else y + residual
+
+
+@linear.reference
+def reference(
+    x: NDArray,
+    weight: NDArray,
+    bias: NDArray | None = None,
+    residual: NDArray | None = None,
+    *,
+    activation: str = "none",
+) -> NDArray:
+    y = np.asarray(x, np.float64) @ np.asarray(weight, np.float64).T
+    if bias is not None:
+        y = y + bias
+    if activation == "relu":
+        y = np.maximum(y, 0)
+    elif activation == "gelu":
+        y = y * np.vectorize(math.erfc, otypes=[np.float64])(-y / math.sqrt(2)) / 2
+    elif activation == "gelu_tanh":
+        y = y / (1 + np.exp(-math.sqrt(8 / math.pi) * (y + 0.044715 * y**3)))  # (1 + tanh u)/2 = 1/(1 + e^-2u)
+    elif activation == "silu":
+        y = y / (1 + np.exp(-y))
+    return y if residual is None else y + residual
+
+
+linear.workload("BERT-base qkv", rows=128, in_features=768, out_features=2304, absent=("residual",))
+linear.workload("BERT-base attention output", rows=128, in_features=768, out_features=768)
+linear.workload(
+    "BERT-base ffn in",
+    rows=128,
+    in_features=768,
+    out_features=3072,
+    absent=("residual",),
+    attributes={"activation": "gelu"},
+)
+linear.workload("BERT-base ffn out", rows=128, in_features=3072, out_features=768)
+linear.workload(
+    "MiniLM-L6 ffn in",
+    rows=256,
+    in_features=384,
+    out_features=1536,
+    absent=("residual",),
+    attributes={"activation": "gelu"},
+)
+linear.workload(
+    "Llama-3-8B output, one token", rows=1, in_features=4096, out_features=4096, absent=("bias", "residual")
+)
+linear.workload(
+    "Llama-3-8B gate, one token",
+    rows=1,
+    in_features=4096,
+    out_features=14336,
+    absent=("bias", "residual"),
+    attributes={"activation": "silu"},
+)
