@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -58,7 +59,20 @@ LARGEST: dict[str, float] = {
     "float32": 3.4028234663852886e38,
     "float16": 65504.0,
     "bfloat16": 3.3895313892515355e38,
+    "int64": 2**63 - 1,
+    "int32": 2**31 - 1,
+    "int16": 2**15 - 1,
+    "int8": 127,
+    "uint8": 255,
 }
+
+
+def holds(dtype: DType, value: float) -> bool:
+    """Whether ``dtype`` has the magnitude of a number. Infinities and NaN are meant, and every number has a truth value."""
+    if dtype.kind == "bool" or not math.isfinite(value):
+        return True
+    lowest = {"float": -LARGEST[dtype.name], "int": -LARGEST[dtype.name] - 1, "uint": 0}[dtype.kind]
+    return lowest <= value <= LARGEST[dtype.name]
 
 
 def compute_type(dtype: DType) -> DType:

@@ -6,10 +6,10 @@ name. They raise `opsgen.errors.DefinitionError` with the line of the definition
 
 from __future__ import annotations
 
+import ast
 import inspect
-import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import error
 from . import dtypes
@@ -17,7 +17,7 @@ from .dtypes import DType
 from .extent import Extent
 from .location import user_line
 from .tensor import At, Concat, Const, Index, Map, Reduce, Size, Tensor, as_tensor, common_type, elementwise
-from .trace import active, current
+from .trace import Trace, active, current
 
 
 # -- elementwise -------------------------------------------------------------------------------------------------------
@@ -122,10 +122,8 @@ def cast(x: Any, dtype: DType | str) -> Tensor:
     target = dtypes.DTYPES.get(name)
     if target is None:
         raise error("E1003", where=user_line(), function="cast", found=f"dtype {name!r}", wanted=sorted(dtypes.DTYPES))
-    if isinstance(x, Const):
-        limit = dtypes.LARGEST.get(name)
-        if limit is not None and math.isfinite(x.value) and math.fabs(x.value) > limit:
-            raise error("E1011", where=user_line(), found=x.value, dtype=name, limit=limit)
+    if isinstance(x, Const) and not dtypes.holds(target, x.value):
+        raise error("E1011", where=user_line(), found=x.value, dtype=name, limit=dtypes.LARGEST[name])
     if target == x.dtype and not x.weak:
         return x
     return Map("cast", (x,), x.dims, target)
@@ -133,6 +131,7 @@ def cast(x: Any, dtype: DType | str) -> Tensor:
 
 # -- reductions --------------------------------------------------------------------------------------------------------
 def _over(x: Tensor, over: Any, function: str) -> tuple[str, ...]:
+    _in_definition(function)
     names = (over,) if isinstance(over, str) else tuple(over)
     trace = current()
     resolved = []
@@ -263,20 +262,48 @@ def require(condition: str, message: str) -> None:
     A call that breaks it gets E4010 with ``message`` before anything runs.
     """
     _in_definition("require")
-    import ast
-
-    trace = current()
     try:
         tree = ast.parse(condition, mode="eval")
     except SyntaxError as bad:
-        raise error(
-            "E1010", where=user_line(), function="require", found=f"{condition!r} is no expression ({bad.msg})",
-            fix="Write a comparison of dims, such as 'heads % kv_heads == 0'.",
-        ) from None  # fmt: skip
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            node.id = str(trace.extents[trace.resolve(node.id)])
-    trace.require(ast.unparse(tree), message)
+        _refuse_condition(f"{condition!r} is no expression ({bad.msg})")
+    current().require(ast.unparse(_Extents().visit(tree)), message)
+
+
+class _Extents(ast.NodeTransformer):
+    """Puts extents in the place of dim names, and refuses what an expression over dims cannot have.
+
+    The language is that of the library's manifest: integers, names, + - * // %, comparisons, and/or/not, min and max.
+    """
+
+    _ALLOWED = (
+        ast.Expression, ast.Constant, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.UnaryOp, ast.UAdd, ast.USub,
+        ast.Not, ast.BoolOp, ast.And, ast.Or, ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE,
+    )  # fmt: skip
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        integer = type(node.value) is int if isinstance(node, ast.Constant) else True
+        if not isinstance(node, self._ALLOWED) or not integer:
+            _refuse_condition(f"{ast.unparse(node) or type(node).__name__!r} cannot stand in a condition on dims")
+        return super().generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        trace = current()
+        # As a tree: put in as text, the extent hidden // 64 would lose its parentheses.
+        return ast.parse(str(trace.extents[trace.resolve(node.id)]), mode="eval").body
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        called = node.func.id if isinstance(node.func, ast.Name) else ""
+        if called not in ("min", "max") or node.keywords or len(node.args) < 2:
+            _refuse_condition(f"{ast.unparse(node)} cannot stand in a condition on dims")
+        node.args = [self.visit(a) for a in node.args]
+        return node
+
+
+def _refuse_condition(found: str) -> NoReturn:
+    raise error(
+        "E1010", where=user_line(), function="require", found=found,
+        fix="Write a comparison of dims and integers, such as 'heads % kv_heads == 0'.",
+    )  # fmt: skip
 
 
 def _in_definition(function: str) -> None:
@@ -287,13 +314,21 @@ def _in_definition(function: str) -> None:
         )  # fmt: skip
 
 
+def _of(x: Any, function: str) -> Trace:
+    """The tracing under way, for a view of x, which must be a tensor of it."""
+    _in_definition(function)
+    if not isinstance(x, Tensor):
+        raise error("E1003", where=user_line(), function=function, found=f"a {type(x).__name__}", wanted="a tensor")
+    return current()
+
+
 def at(x: Tensor, **positions: Any) -> Tensor:
     """x read at computed positions: ``x.at(heads=og.index("heads") // group)``, ``table.at(vocab=ids)``.
 
     Each position is an integer tensor; its dims replace the dim that it indexes (new ones come where that dim was). Positions
     that are an input's elements are checked before the call runs (E4009); other positions are clamped to the dim.
     """
-    trace = current()
+    trace = _of(x, "at")
     coords: dict[str, Tensor] = {}
     for name, position in positions.items():
         dim = trace.lookup(name)
@@ -321,7 +356,7 @@ def _at_dims(x: Tensor, coords: dict[str, Tensor]) -> tuple[str, ...]:
 
 def rename(x: Tensor, **names: str) -> Tensor:
     """The same values under other dim names: ``og.rename(x, queries="keys")``. A new name gets the old one's extent."""
-    trace = current()
+    trace = _of(x, "rename")
     coords: dict[str, Tensor] = {}
     for old, new in names.items():
         dim = trace.resolve(old)
@@ -338,7 +373,7 @@ def split(x: Tensor, dim: str, **into: Any) -> Tensor:
     Extents are ints or ``og.size(...)``; exactly one may be None and is derived. The extent must divide: a call that does not fit gets
     E4010.
     """
-    trace = current()
+    trace = _of(x, "split")
     source = trace.resolve(dim)
     if source not in x.dims:
         raise error("E1001", where=user_line(), found=dim, known=list(x.dims))
@@ -382,7 +417,7 @@ def merge(x: Tensor, *dims: str, into: str) -> Tensor:
 
     The new dim stands where the first of them stood.
     """
-    trace = current()
+    trace = _of(x, "merge")
     names = [trace.resolve(d) for d in dims]
     if len(names) < 2 or any(n not in x.dims for n in names):
         raise error("E1001", where=user_line(), found=list(dims), known=list(x.dims))
@@ -402,7 +437,7 @@ def merge(x: Tensor, *dims: str, into: str) -> Tensor:
 
 def transpose(x: Tensor, *dims: str) -> Tensor:
     """The same tensor with its dims in the given order; only the order of an op's result depends on it."""
-    trace = current()
+    trace = _of(x, "transpose")
     order = tuple(d for n in dims for d in (trace.frames[-1].lead if n == "..." else (trace.resolve(n),)))
     if sorted(order) != sorted(x.dims):
         raise error("E1013", where=user_line(), dims=list(dims), found=f"the tensor has dims {list(x.dims)}")

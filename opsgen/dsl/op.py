@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, overload
@@ -13,7 +13,7 @@ from . import dtypes, signature
 from .dtypes import DType, DTypeClass
 from .extent import Extent
 from .functions import rename
-from .location import user_line
+from .location import definition_line, raised_line, user_line
 from .signature import Parameter, TensorSpec, dtype_choices
 from .tensor import Const, Input, Scalar, Tensor, as_tensor
 from .trace import ROWS, Constraint, Frame, Trace, active, tracing
@@ -56,17 +56,29 @@ class Graph:
         return tuple(r.value for r in self.results)
 
 
-class Results(dict[str, Tensor]):
-    """Several results by name; `og.results` makes it. Attribute access works too: ``r.lse``."""
+class Results:
+    """Several results by name, as a named tuple gives them: ``r.lse``, or ``y, lse = r``. `og.results` makes it."""
+
+    # No subclass of dict: a dict's methods would hide results called "keys" or "values".
+    __slots__ = ("_named",)
+
+    def __init__(self, named: Mapping[str, Tensor]) -> None:
+        self._named = dict(named)
 
     def __getattr__(self, name: str) -> Tensor:
         try:
-            return self[name]
+            return self._named[name]
         except KeyError:
-            raise AttributeError(name) from None
+            raise AttributeError(f"there is no result {name!r}; the results are {list(self._named)}") from None
 
-    def __iter__(self) -> Any:  # unpacking gives the values, as of a named tuple
-        return iter(self.values())
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self._named.values())
+
+    def __len__(self) -> int:
+        return len(self._named)
+
+    def __repr__(self) -> str:
+        return f"results({', '.join(f'{k}={v!r}' for k, v in self._named.items())})"
 
 
 def results(**values: Tensor) -> Results:
@@ -153,7 +165,7 @@ class Op:
 
         Raises:
             DefinitionError: the definition is wrong, E1xxx.
-            CompileError: E3003, an attribute has no value or a wrong one.
+            CompileError: E3002, a parameter does not take its type; E3003, an attribute has no value or a wrong one.
         """
         trace = Trace(self.name)
         frame = Frame()
@@ -180,7 +192,11 @@ class Op:
                     default = p.spec.dtype if isinstance(p.spec.dtype, DType) else None
                     if isinstance(p.spec.dtype, DTypeClass):
                         default = p.spec.dtype.members[0]
-                    node = Input(p.name, dims, (dtypes_of or {}).get(p.name, default or dtype), p.spec.mutable)
+                    kind = (dtypes_of or {}).get(p.name, default or dtype)
+                    if kind not in dtype_choices(p.spec):
+                        known = [d.name for d in dtype_choices(p.spec)]
+                        raise error("E3002", op=self.name, parameter=p.name, found=kind.name, known=known)
+                    node = Input(p.name, dims, kind, p.spec.mutable)
                     inputs.append(node)
                     values[p.name] = node
                 elif p.role == "scalar":
@@ -211,20 +227,23 @@ class Op:
             raise
         except (TypeError, AttributeError) as bad:
             # A Python mistake in the definition: None used as a tensor, an unknown method. It keeps its own traceback.
-            raise error(
-                "E1010", where=user_line(), function=self.name, found=str(bad),
-                fix="An optional tensor is None where it is absent: test it with `is None`.",
-            ) from bad  # fmt: skip
+            fix = "Correct it; the Python error stands above this one."
+            if "NoneType" in str(bad):
+                fix = "An optional tensor is None where it is absent: test it with `is None`."
+            where = raised_line(bad, self.function.__code__.co_filename)
+            raise error("E1010", where=where, function=self.name, found=str(bad), fix=fix) from bad
 
     def _results(self, returned: Any, inputs: Sequence[Input]) -> tuple[Result, ...]:
-        where = f"{self.function.__code__.co_filename.rsplit('/', 1)[-1]}:{self.function.__code__.co_firstlineno}"
+        where = definition_line(self.function)
         if isinstance(returned, Tensor):
-            returned = {"out": returned}
-        if not isinstance(returned, Results | dict) or not returned:
+            returned = Results({"out": returned})
+        if not isinstance(returned, Results):
             raise error("E1009", where=where, op=self.name, found=f"a {type(returned).__name__}")
+        if not returned:
+            raise error("E1009", where=where, op=self.name, found="no results")
         found = []
         mutable = {i.name: i for i in inputs if i.mutable}
-        for name, value in dict.items(returned):
+        for name, value in returned._named.items():
             if isinstance(value, (int, float)):
                 value = Const(value)
             if not isinstance(value, Tensor):
@@ -237,7 +256,7 @@ class Op:
                 )  # fmt: skip
             found.append(Result(name, value, target.dtype if target is not None else value.dtype, target))
         for name in mutable:
-            if name not in returned:
+            if name not in returned._named:
                 raise error(
                     "E1010", where=where, function=self.name, found=f"the Mut parameter {name!r} is never updated",
                     fix=f"Return its new value: og.results({name}=...), or declare it og.Tensor.",
@@ -305,7 +324,9 @@ class Op:
             returned = self._call_function(values)
         finally:
             trace.frames.pop()
-        return _restore(returned, back, trace)
+        returned = _restore(returned, back, trace)
+        _adopt(returned, trace.frames[-1])
+        return returned
 
     def evaluate(self, *args: Any, dtype: str | None = None, **kwargs: Any) -> Any:
         """The op in numpy: the slow reference.
@@ -338,10 +359,13 @@ def _unify(op: Op, values: dict[str, Any], trace: Trace) -> tuple[Frame, dict[st
     frame = Frame()
     lead_found = False
     back: dict[str, str] = {}
+    tensors: list[tuple[Parameter, TensorSpec, Tensor]] = []
     for p in op.parameters:
         value = values[p.name]
         if p.role == "scalar":
-            values[p.name] = as_tensor(value, op.name)
+            scalar = values[p.name] = as_tensor(value, op.name)
+            if scalar.dims or scalar.dtype.kind == "bool":
+                refuse(f"argument {p.name!r} is {value!r}", "It takes a number.")
             continue
         if p.role == "attribute":
             values[p.name] = op._attribute(p, {p.name: value})
@@ -366,6 +390,9 @@ def _unify(op: Op, values: dict[str, Any], trace: Trace) -> tuple[Frame, dict[st
                     "Leading dims must be the same.",
                 )
             frame.lead, lead_found = value.dims[:lead], True
+        tensors.append((p, spec, value))
+    for p, spec, value in tensors:  # only now that "..." is known: a named dim must not meet one of its dims
+        lead = len(value.dims) - len(spec.named)
         for name, dim in zip(spec.named, value.dims[lead:], strict=True):
             taken = {g: n for n, g in frame.names.items()}
             known = frame.names.get(name)
@@ -409,8 +436,16 @@ def _restore(returned: Any, back: Mapping[str, str], trace: Trace) -> Any:
         return x
 
     if isinstance(returned, Results):
-        return Results({k: one(v) for k, v in returned.items()})
+        return Results({k: one(v) for k, v in returned._named.items()})
     return one(returned)
+
+
+def _adopt(returned: Any, frame: Frame) -> None:
+    """Gives the dims that a called op's results bring along a name in its caller, whose ``frame`` it is."""
+    values = list(returned) if isinstance(returned, Results) else [returned]
+    for dim in (d for x in values if isinstance(x, Tensor) for d in x.dims):
+        if dim not in frame.names.values() and dim not in frame.lead:
+            frame.names.setdefault(dim, dim)
 
 
 @overload

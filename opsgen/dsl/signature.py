@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import enum
 import inspect
 import types
@@ -10,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import error
+from ..errors import OpsgenError, error
 from . import dtypes
 from .dtypes import DType, DTypeClass
+from .location import definition_line, user_line
 from .tensor import Mut, Tensor
 from .trace import ROWS
 
@@ -44,15 +46,17 @@ class TensorSpec:
             if not isinstance(name, str) or not (name == "..." or name.isidentifier()):
                 raise error(
                     "E1005",
+                    where=user_line(),
                     parameter=f"Tensor[{', '.join(map(repr, items))}]",
                     found=f"{item!r} is no dim name",
                     fix='Dims are identifiers or "..."; an element type comes last, such as og.int64.',
                 )
             dims.append(name)
         if "..." in dims[1:]:
-            raise error("E1006", found=dims, what="a tensor parameter")
+            raise error("E1006", where=user_line(), found=dims, what="a tensor parameter")
         if len(set(dims)) != len(dims):
-            raise error("E1007", found=next(d for d in dims if dims.count(d) > 1), what=f"Tensor{dims}")
+            twice = next(d for d in dims if dims.count(d) > 1)
+            raise error("E1007", where=user_line(), found=twice, what=f"Tensor{dims}")
         return TensorSpec(tuple(dims), dtype, mutable)
 
     @property
@@ -115,16 +119,22 @@ class Parameter:
 def _annotations(function: Callable[..., Any], scope: dict[str, Any]) -> dict[str, Any]:
     """Annotations as values. String ones are evaluated where the op was written, so ops inside functions work too."""
     found: dict[str, Any] = {}
-    for name, value in getattr(function, "__annotations__", {}).items():
+    code = function.__code__
+    for name, value in function.__annotations__.items():
         if isinstance(value, str):
             try:
-                value = eval(value, getattr(function, "__globals__", {}), scope)
-            except NameError as missing:
+                tree = ast.parse(value, mode="eval")
+                ast.increment_lineno(tree, code.co_firstlineno - 1)  # an error in it shows the op's line
+                value = eval(compile(tree, code.co_filename, "eval"), function.__globals__, scope)
+            except OpsgenError:
+                raise
+            except (NameError, AttributeError, TypeError, SyntaxError) as bad:
                 raise error(
                     "E1005",
+                    where=definition_line(function),
                     parameter=name,
-                    found=f"the annotation {value!r} cannot be read ({missing})",
-                    fix="Import what it names.",
+                    found=f"the annotation {value!r} cannot be read ({bad})",
+                    fix="Import what it names, and write it as docs/design.md shows.",
                 ) from None
         found[name] = value
     return found
@@ -160,7 +170,7 @@ def parse(function: Callable[..., Any], scope: dict[str, Any]) -> tuple[Paramete
         DefinitionError: E1005 a parameter whose annotation or default does not fit; E1006, E1007 dims.
     """
     hints = _annotations(function, scope)
-    where = f"{function.__code__.co_filename.rsplit('/', 1)[-1]}:{function.__code__.co_firstlineno}"
+    where = definition_line(function)
     parameters = [
         _parameter(p, hints.get(p.name, _UNSET), where) for p in inspect.signature(function).parameters.values()
     ]

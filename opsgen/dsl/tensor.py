@@ -252,6 +252,10 @@ class Const(Tensor):
                 dtype = dtypes.bool_
             else:
                 dtype = dtypes.int64 if isinstance(value, int) else dtypes.float32
+            if dtype == dtypes.int64 and not dtypes.holds(dtype, value):
+                raise error(
+                    "E1011", where=user_line(), found=value, dtype="int64", limit=dtypes.LARGEST["int64"]
+                )
         super().__init__((), dtype, weak=dtype.kind != "bool")
         self.value = value
 
@@ -298,7 +302,8 @@ class Reduce(Tensor):
     __slots__ = ("arg", "op", "over")
 
     def __init__(self, op: str, arg: Tensor, over: tuple[str, ...], dtype: DType) -> None:
-        super().__init__(tuple(d for d in arg.dims if d not in over), dtype)
+        weak = arg.weak and op not in ("argmax", "argmin")
+        super().__init__(tuple(d for d in arg.dims if d not in over), dtype, weak)
         self.op = op
         self.arg = arg
         self.over = over
@@ -358,7 +363,7 @@ def as_tensor(value: Any, function: str) -> Tensor:
     """A Python number as a `Const`; tensors as they are.
 
     Raises:
-        DefinitionError: E1003, for anything else.
+        DefinitionError: E1010 for None; E1003 for anything else.
     """
     if isinstance(value, Tensor):
         return value
@@ -366,6 +371,11 @@ def as_tensor(value: Any, function: str) -> Tensor:
         return Const(value)
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a numpy scalar
         return Const(value.item())
+    if value is None:
+        raise error(
+            "E1010", where=user_line(), function=function, found="an operand is None",
+            fix="An optional tensor is None where it is absent: test it with `is None`.",
+        )  # fmt: skip
     raise error(
         "E1003",
         where=user_line(),
@@ -384,7 +394,11 @@ def broadcast_dims(args: tuple[Tensor, ...]) -> tuple[str, ...]:
 
 
 def common_type(args: tuple[Tensor, ...]) -> tuple[DType, bool]:
-    """The promoted type and whether it is weak: Python numbers and run-time scalars adapt to the tensors beside them."""
+    """The promoted type and whether it is weak: Python numbers and run-time scalars adapt to the tensors beside them.
+
+    So does what is made of them and of integers alone, such as ``og.index("keys") * 0.5``: a mask or a table of positions
+    does not make a float32 result of float16 inputs.
+    """
     strong = [a.dtype for a in args if not a.weak]
     weak = [a.dtype for a in args if a.weak]
     if not strong:
@@ -397,17 +411,31 @@ def common_type(args: tuple[Tensor, ...]) -> tuple[DType, bool]:
         result = dtypes.promote(result, dtype)
     for dtype in weak:  # a float number beside integers makes a float, otherwise the tensor's type stays
         if dtype.kind == "float" and result.kind != "float":
-            return dtypes.float32, False
+            return dtypes.float32, True
         if dtype.kind == "int" and result.kind == "bool":
             result = dtypes.int64
     return result, False
+
+
+def _check_constants(args: tuple[Tensor, ...], dtype: DType, weak: bool) -> None:
+    """Refuses a number that the type in which an operation is computed cannot hold. Infinities are meant.
+
+    Raises:
+        DefinitionError: E1011.
+    """
+    if weak:  # not bound to a type yet
+        return
+    kind = dtypes.compute_type(dtype)
+    for a in args:
+        if isinstance(a, Const) and not dtypes.holds(kind, a.value):
+            raise error("E1011", where=user_line(), found=a.value, dtype=kind.name, limit=dtypes.LARGEST[kind.name])
 
 
 def elementwise(op: str, *operands: Any) -> Tensor:
     """The node of a map, with its operands' types checked and its result's type decided.
 
     Raises:
-        DefinitionError: E1003, an operand's type does not suit ``op``.
+        DefinitionError: E1003, an operand's type does not suit ``op``; E1011, a number does not fit it.
     """
     args = tuple(as_tensor(v, op) for v in operands)
 
@@ -423,6 +451,7 @@ def elementwise(op: str, *operands: Any) -> Tensor:
     if op in _COMPARISONS:
         if "bool" in kinds and set(kinds) != {"bool"}:
             refuse(" and ".join(a.dtype.name for a in args), "two numbers or two bools")
+        _check_constants(args, *common_type(args))
         return Map(op, args, broadcast_dims(args), dtypes.bool_)
     if op == "where":
         if kinds[0] != "bool":
@@ -430,14 +459,16 @@ def elementwise(op: str, *operands: Any) -> Tensor:
         if (kinds[1] == "bool") != (kinds[2] == "bool"):
             refuse(f"{args[1].dtype.name} and {args[2].dtype.name}", "two branches that are both numbers or both bool")
         dtype, weak = common_type(args[1:])
-        return Map(op, args, broadcast_dims(args), dtype, weak and not args[0].dims)
+        _check_constants(args[1:], dtype, weak)
+        return Map(op, args, broadcast_dims(args), dtype, weak)
     if "bool" in kinds:
         refuse("bool", "numbers; og.where(b, 1.0, 0.0) or og.cast(b, dtype) makes one of a bool")
     dtype, weak = common_type(args)
     if op == "isnan":
         return Map(op, args, args[0].dims, dtypes.bool_)
     if (op in _FLOAT_ONLY or op == "div") and dtype.kind != "float":
-        dtype = dtypes.float32
+        dtype, weak = dtypes.float32, True
+    _check_constants(args, dtype, weak)
     return Map(op, args, broadcast_dims(args), dtype, weak)
 
 
