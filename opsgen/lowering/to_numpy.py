@@ -77,7 +77,8 @@ class Evaluator:
         if isinstance(n, (Input, Scalar)):
             return np.asarray(self.leaves[n.name]).astype(self.type_of(n.dtype))
         if isinstance(n, Const):
-            return np.asarray(n.value, self.type_of(n.dtype))
+            # In double until it meets a tensor: beside float64 inputs 0.1 is not the float32 nearest to it.
+            return np.asarray(n.value, np.float64 if n.weak and n.dtype.kind == "float" else self.type_of(n.dtype))
         if isinstance(n, Index):
             return np.arange(self.sizes[n.dim], dtype=np.int64)
         if isinstance(n, Size):
@@ -189,32 +190,57 @@ def bind_sizes(graph: Graph, arrays: Mapping[str, Array]) -> tuple[dict[str, int
     return sizes, lead or ()
 
 
+def check_constraints(graph: Graph, sizes: Mapping[str, int]) -> None:
+    """Raises CallError E4010 where a condition on dims does not hold."""
+    for c in graph.constraints:
+        try:
+            holds = eval(c.expr, {"__builtins__": {}, "min": min, "max": max}, dict(sizes))
+        except ZeroDivisionError:
+            holds = False
+        if not holds:
+            raise error(
+                "E4010", op=graph.op, found=f"the dims are {dict(sizes)}", wanted=f"{c.message} ({c.expr})",
+                fix="Pass arrays of other shapes.",
+            )  # fmt: skip
+
+
 def evaluate(op: Op, values: Mapping[str, Any], dtype: str | None = None) -> Any:
     """An op's results for numpy arrays; see `opsgen.dsl.op.Op.evaluate`."""
     arrays = {p.name: np.asarray(values[p.name]) for p in op.parameters if p.spec and values[p.name] is not None}
     graph = trace_for(op, arrays, values)
     sizes, lead = bind_sizes(graph, arrays)
+    check_constraints(graph, sizes)
     leaves: dict[str, Any] = {s.name: values[s.name] for s in graph.scalars}
     for node in graph.inputs:
         x = arrays[node.name]
-        leaves[node.name] = x.reshape((sizes[ROWS], *x.shape[len(lead) :])) if node.dims[:1] == (ROWS,) else x
+        flatten = graph.leading and node.dims[:1] == (ROWS,)
+        leaves[node.name] = x.reshape((sizes[ROWS], *x.shape[len(lead) :])) if flatten else x
     run = Evaluator(graph, sizes, leaves, double=dtype == "float64")
     run.run(graph.outputs())
     found = {}
     for r in graph.results:
         y = run.full(r.value)
-        if r.value.dims[:1] == (ROWS,) and graph.leading:
-            y = y.reshape(lead + y.shape[1:])
+        if graph.leading and ROWS in r.value.dims:
+            at = r.value.dims.index(ROWS)
+            y = y.reshape(y.shape[:at] + lead + y.shape[at + 1 :])
         keep_double = dtype == "float64" and r.dtype.kind == "float"
         found[r.name] = y if keep_double else np.array(y.astype(numpy_type(r.dtype)))
     return found if len(found) > 1 or "out" not in found else found["out"]
 
 
 def trace_for(op: Op, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> Graph:
-    """The op's graph for the element types of given arrays."""
+    """The op's graph for the element types of given arrays.
+
+    Raises:
+        CompileError: E3002, a parameter does not take its array's type.
+    """
     from ..dsl.dtypes import DTYPES
 
-    kinds = {name: DTYPES[str(x.dtype)] for name, x in arrays.items()}
+    kinds = {}
+    for name, x in arrays.items():
+        if str(x.dtype) not in DTYPES:
+            raise error("E3002", op=op.name, parameter=name, found=str(x.dtype), known=list(DTYPES))
+        kinds[name] = DTYPES[str(x.dtype)]
     return op.trace(
         dtypes_of=kinds,
         absent=frozenset(p.name for p in op.parameters if p.spec and values[p.name] is None),
