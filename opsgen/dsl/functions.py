@@ -266,37 +266,38 @@ def require(condition: str, message: str) -> None:
         tree = ast.parse(condition, mode="eval")
     except SyntaxError as bad:
         _refuse_condition(f"{condition!r} is no expression ({bad.msg})")
-    current().require(ast.unparse(_Extents().visit(tree)), message)
+    current().require(ast.unparse(_with_extents(tree.body)), message)
 
 
-class _Extents(ast.NodeTransformer):
-    """Puts extents in the place of dim names, and refuses what an expression over dims cannot have.
+_CONDITION = (
+    ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.UnaryOp, ast.UAdd, ast.USub, ast.Not, ast.BoolOp, ast.And,
+    ast.Or, ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE,
+)  # fmt: skip
+
+
+def _with_extents(node: ast.expr) -> ast.expr:
+    """A condition with extents in the place of dim names.
 
     The language is that of the library's manifest: integers, names, + - * // %, comparisons, and/or/not, min and max.
     """
-
-    _ALLOWED = (
-        ast.Expression, ast.Constant, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.UnaryOp, ast.UAdd, ast.USub,
-        ast.Not, ast.BoolOp, ast.And, ast.Or, ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE,
-    )  # fmt: skip
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        integer = type(node.value) is int if isinstance(node, ast.Constant) else True
-        if not isinstance(node, self._ALLOWED) or not integer:
-            _refuse_condition(f"{ast.unparse(node) or type(node).__name__!r} cannot stand in a condition on dims")
-        return super().generic_visit(node)
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
+    if isinstance(node, ast.Name):
         trace = current()
         # As a tree: put in as text, the extent hidden // 64 would lose its parentheses.
         return ast.parse(str(trace.extents[trace.resolve(node.id)]), mode="eval").body
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        called = node.func.id if isinstance(node.func, ast.Name) else ""
-        if called not in ("min", "max") or node.keywords or len(node.args) < 2:
-            _refuse_condition(f"{ast.unparse(node)} cannot stand in a condition on dims")
-        node.args = [self.visit(a) for a in node.args]
+    if isinstance(node, ast.Constant) and type(node.value) is int:
         return node
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
+        if len(node.args) > 1 and not node.keywords:
+            node.args = [_with_extents(a) for a in node.args]
+            return node
+    elif all(isinstance(n, (*_CONDITION, ast.expr)) for n in ast.iter_child_nodes(node)) and isinstance(node, _CONDITION):
+        for name, value in ast.iter_fields(node):
+            if isinstance(value, ast.expr):
+                setattr(node, name, _with_extents(value))
+            elif isinstance(value, list):
+                setattr(node, name, [_with_extents(v) if isinstance(v, ast.expr) else v for v in value])
+        return node
+    _refuse_condition(f"{ast.unparse(node)} cannot stand in a condition on dims")
 
 
 def _refuse_condition(found: str) -> NoReturn:
