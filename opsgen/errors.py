@@ -31,6 +31,10 @@ class CallError(OpsgenError, ValueError):
     """E4xxx: a library file or a call to it is wrong. Raised before anything is launched."""
 
 
+class UnknownOpError(CallError, AttributeError):
+    """E4001: a library has no such op. An AttributeError too, so that hasattr and getattr's default work."""
+
+
 class ResourceError(OpsgenError, RuntimeError):
     """E6xxx: memory, disk or another resource ran out."""
 
@@ -106,18 +110,21 @@ ERRORS: dict[str, ErrorEntry] = {
     "E3008": ErrorEntry(_C, "dim {dim!r} bound to {found}; {wanted}."),
     "E3009": ErrorEntry(_C, "nothing to compile: {found}. {fix}"),
     # --- E4xxx: library and call ------------------------------------------------------------------------------------
-    "E4001": ErrorEntry(_L, "this library has no op {found!r}; it has {known}. Compile it in, or load another file."),
+    "E4001": ErrorEntry(
+        UnknownOpError,
+        "this library has no op {found!r}; it has {known}. Compile it in, or load another file.",
+    ),
     "E4002": ErrorEntry(_L, "{op}: {found}. The call is {wanted}."),
     "E4003": ErrorEntry(_L, "{op}: argument {argument!r} has dtype {found}; this library takes {wanted}. {fix}"),
     "E4004": ErrorEntry(_L, "{op}: argument {argument!r} has {found} dims (shape {shape}); wanted {wanted}."),
     "E4005": ErrorEntry(
-        _L, "{op}: argument {argument!r} has {dim}={found} (shape {shape}); wanted {wanted}, {why}. Reshape one of them."
+        _L, "{op}: argument {argument!r} has {dim}={found} (shape {shape}); wanted {wanted}, {why}. {fix}"
     ),
     "E4006": ErrorEntry(_L, "{op}: argument {argument!r} is on {found}; this library runs on {wanted}. Move it there."),
     "E4007": ErrorEntry(
         _L,
-        "{op}: out {argument!r} overlaps the memory of {other!r}. Pass memory of its own (only parameters declared "
-        "og.Mut are updated in place).",
+        "{op}: {argument!r} is written to and overlaps the memory of {other!r}. Pass memory of its own (only "
+        "parameters declared og.Mut are updated in place).",
     ),
     "E4008": ErrorEntry(_L, "{op}: no kernel serves this call ({found}). This library has: {known}. Compile for it."),
     "E4009": ErrorEntry(
@@ -132,13 +139,19 @@ ERRORS: dict[str, ErrorEntry] = {
     "E4014": ErrorEntry(
         _L, "{path} holds kernels for {found}; this CPU offers {wanted}. Compile it with --target {fix}."
     ),
-    "E4015": ErrorEntry(_L, "{path}: kernels {first} and {second} of op {op!r} claim the same calls. Compile it again."),
+    "E4015": ErrorEntry(
+        _L, "{path}: kernels {first} and {second} of op {op!r} claim the same calls. Compile it again."
+    ),
     "E4016": ErrorEntry(_L, "{path}: the manifest breaks the schema at {found}. Compile it again."),
     "E4017": ErrorEntry(_L, "{op}: argument {argument!r} is {found}; wanted {wanted}."),
     "E4018": ErrorEntry(_L, "{op}: attribute {attribute!r} is {found}; this library was compiled for {known}."),
     "E4019": ErrorEntry(_L, "{op}: packed weight {argument!r}: {found}; wanted {wanted}. Pack it with this library."),
     "E4020": ErrorEntry(_L, "{op}: arguments come from {found}; pass arrays of one framework."),
     "E4021": ErrorEntry(_L, "{path} cannot be opened: {found}. Check the path and its permissions."),
+    "E4022": ErrorEntry(
+        _L, "{path}: op {op!r} takes other arguments than in {other}. Compile both files from one definition."
+    ),
+    "E4023": ErrorEntry(_L, "this library was loaded from {found} files; {what} is of one. Load that file alone."),
     # --- E6xxx: resources -------------------------------------------------------------------------------------------
     "E6001": ErrorEntry(_R, "{op}: {found} bytes of workspace could not be allocated. Use a smaller problem."),
     "E6003": ErrorEntry(_R, "{path}: {found} bytes free; {wanted} needed. Free some disk."),

@@ -1,0 +1,5 @@
+"""Load library files and call their ops. Needs numpy and apache-tvm-ffi, and imports nothing else."""
+
+from opsgen.runtime.library import Library, load
+
+__all__ = ["Library", "load"]

@@ -79,8 +79,8 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     Checked in this order: that it opens, the magic, the lengths, the hash, the format, the schema.
 
     Raises:
-        CallError: E4021 cannot be opened, E4011 not a library file, E4012 truncated or changed, E4013 a newer format, E4016
-            the manifest breaks the schema.
+        CallError: E4021 cannot be opened, E4011 not a library file, E4012 truncated or changed, E4013 a newer format,
+            E4016 the manifest breaks the schema.
     """
     try:
         with open(path, "rb") as file:

@@ -298,11 +298,15 @@ def _signature(name: str, node: Node) -> Signature:
         raise node.fail(f"{name!r} cannot be the name of an op")
     params = node.get("params").each(_param)
     seen: set[str] = set()
-    keyword_only = False
+    keyword_only = defaults = False
     for index, param in enumerate(params):
         if param.name in seen:
             raise SchemaError(f"{node.path}.params[{index}].name: {param.name!r} is there twice")
         seen.add(param.name)
+        required = param.default is REQUIRED if not isinstance(param, TensorParam) else not param.optional
+        if required and defaults and not param.keyword:
+            raise SchemaError(f"{node.path}.params[{index}]: it has no default and follows a param that has one")
+        defaults = defaults or not required
         if keyword_only and not param.keyword:
             raise SchemaError(f"{node.path}.params[{index}]: a positional param after a keyword-only one")
         keyword_only = param.keyword

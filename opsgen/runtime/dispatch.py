@@ -1,0 +1,216 @@
+"""From a call to its plan: the arguments are checked, the kernel is chosen, and the plan is kept."""
+
+from __future__ import annotations
+
+import numbers
+import sys
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from opsgen.errors import error
+from opsgen.runtime import binding
+from opsgen.runtime.arrays import Adapter, ArrayInfo, Unusable, describe
+from opsgen.runtime.layout import shares_elements
+from opsgen.runtime.manifest import Param, Signature, TensorParam
+from opsgen.runtime.plan import Operand, OpStats, Plan
+from opsgen.runtime.selection import Candidate, Selection, dtype_error, select
+
+_NUMBERS = (numbers.Real, np.floating, np.integer)
+_MOST_PLANS = 1024  # of one op; a program with more kinds of calls than that plans some of them again
+
+TORCH_TYPES: set[type] = set()
+"""The exact types of tensors that take the fast path; filled when the first torch tensor is seen."""
+
+
+class OpDispatch:
+    """One op of a loaded library: its kernels, its plans and its function.
+
+    Thread safety: plans are found and added by single dict operations. Two threads may make the same plan; either will
+    do.
+    """
+
+    def __init__(self, op: str, signature: Signature, candidates: Sequence[Candidate]) -> None:
+        self.op = op
+        self.signature = signature
+        self.candidates = tuple(candidates)
+        self.stats = OpStats(0, 0, 0)
+        self._plans: dict[Any, Plan] = {}
+        self._results: Any = namedtuple(f"{op}_results", signature.results) if len(signature.results) > 1 else None
+
+    def function(self) -> Callable[..., Any]:
+        """The op as a Python function."""
+        signature, op = self.signature, self.op
+        scope: dict[str, Any] = {f"_og_default_{param.name}": binding.default_of(param) for param in signature.params}
+        scope |= {
+            "_og_type": type,
+            "_og_float": float,
+            "_og_ndarray": np.ndarray,
+            "_og_torch_types": TORCH_TYPES,
+            "_og_plans": self._plans,
+            "_og_stats": self.stats,
+            "_og_results": self._results,
+            "_og_make_plan": self._make_plan,
+            "_og_number": self._number,
+            "_og_misuse": lambda *given: binding.misuse(op, signature, *given),
+            "_og_split_out": lambda out: binding.split_out(op, signature, out),
+        }
+        exec(compile(binding.source(op, signature), f"<opsgen op {op}>", "exec"), scope)
+        function: Any = scope[op]
+        dtypes = {
+            param.name: sorted({s.dtype for c in self.candidates for s in c.kernel.inputs if s.name == param.name})
+            for param in signature.tensors
+        }
+        function.__signature__ = binding.python_signature(signature)
+        function.__doc__ = binding.document(op, signature, dtypes)
+        function.__module__ = __name__
+        return function
+
+    def _make_plan(
+        self, key: Any, tensors: Sequence[Any], scalars: Sequence[Any], attributes: Sequence[Any], outs: Sequence[Any]
+    ) -> Plan:
+        """Check a call and plan it; kept under ``key``, or under what the arrays are where that is None.
+
+        Raises:
+            CallError: the first thing that is wrong with the call.
+        """
+        signature, op = self.signature, self.op
+        ordered: list[Param] = [*signature.tensors, *signature.scalars, *signature.attributes]
+        absent = {p.name for p, value in zip(ordered, (*tensors, *scalars, *attributes)) if value is binding.MISSING}
+        for param in signature.params:
+            if param.name in absent:
+                raise binding.missing(op, signature, param.name)
+        arrays = [
+            (tensor, *describe(op, tensor.name, value))
+            for tensor, value in zip(signature.tensors, tensors)
+            if value is not None or not tensor.optional
+        ]
+        given_outs = outs if outs and outs[0] is not None else ()
+        results = [(name, *describe(op, name, value)) for name, value in zip(signature.results, given_outs)]
+        infos = [(param.name, info) for param, _, info in arrays] + [(name, info) for name, _, info in results]
+        self._one_framework(infos)
+        self._register_torch()
+        if key is None:
+            key = (*(info for _, info in infos), len(results), *attributes, *map(type, attributes))
+            key = (tuple(param.name for param, _, _ in arrays), key)
+            try:
+                found = self._plans.get(key)
+            except TypeError:  # an attribute that has no hash
+                found, key = None, None
+            if found is not None:
+                return found
+        values = {param.name: value for param, value in zip(signature.attributes, attributes)}
+        given = [(tensor, info) for tensor, _, info in arrays]
+
+        def check_scalars() -> None:
+            for scalar, value in zip(signature.scalars, scalars):
+                self._number(scalar.name, value)
+
+        selection = select(op, signature, self.candidates, given, values, check_scalars)
+        for tensor, _, info in arrays:
+            if tensor.mutable:
+                self._check_written(tensor.name, info)
+        for index, (name, _, info) in enumerate(results):
+            self._check_result(name, info, selection, index, infos[0])
+        plan = self._plan(selection, arrays, results)
+        if key is not None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            self._plans[key] = plan
+        return plan
+
+    def _plan(
+        self,
+        selection: Selection,
+        arrays: Sequence[tuple[TensorParam, Adapter, ArrayInfo]],
+        results: Sequence[tuple[str, Adapter, ArrayInfo]],
+    ) -> Plan:
+        leading = None if selection.leading is None else len(selection.leading)
+        inputs = [
+            Operand(adapter, param.name, info, leading if param.leading else None, written=param.mutable)
+            for param, adapter, info in arrays
+        ]
+        specs = selection.candidate.kernel.outputs
+        outputs = [
+            Operand(adapter, name, info, leading if spec.leading else None, written=True, result=True)
+            for (name, adapter, info), spec in zip(results, specs)
+        ]
+        if arrays:
+            _, adapter, first = arrays[0]
+        elif results:
+            _, adapter, first = results[0]
+        else:
+            raise error("E4002", op=self.op, found="it has no tensor to tell the device by", wanted="one with out=...")
+        try:
+            return Plan(self.op, self.stats, adapter, selection, inputs, outputs, first.device)
+        except Unusable as problem:
+            wanted = problem.wanted
+            raise error("E4017", op=self.op, argument="out", found=problem.found, wanted=wanted) from None
+
+    def _one_framework(self, infos: Sequence[tuple[str, ArrayInfo]]) -> None:
+        first: dict[str, str] = {}
+        for name, info in infos:
+            first.setdefault(info.framework, name)
+        if len(first) > 1:
+            found = " and ".join(f"{framework} ({name!r})" for framework, name in first.items())
+            raise error("E4020", op=self.op, found=found)
+
+    def _check_result(
+        self, name: str, info: ArrayInfo, selection: Selection, index: int, first: tuple[str, ArrayInfo]
+    ) -> None:
+        """The caller's memory for a result: its device, dtype, shape, and that it can be written."""
+        spec, wanted = selection.candidate.kernel.outputs[index], selection.outputs[index]
+        argument = "out" if len(selection.outputs) == 1 else name
+        if info.device != first[1].device:
+            where = f"{first[1].device} here, where {first[0]!r} is"
+            raise error("E4006", op=self.op, argument=argument, found=info.device, wanted=where)
+        if info.dtype != spec.dtype:
+            raise dtype_error(self.op, argument, info, [spec.dtype])
+        if len(info.shape) != len(wanted):
+            shown = f"{len(wanted)}, as the result has (shape {wanted})"
+            raise error("E4004", op=self.op, argument=argument, found=len(info.shape), shape=info.shape, wanted=shown)
+        if info.shape != wanted:
+            axis = next(i for i, (mine, right) in enumerate(zip(info.shape, wanted)) if mine != right)
+            own = axis - (len(wanted) - len(spec.dims) + spec.leading) + spec.leading
+            dim = str(spec.dims[own]) if own >= spec.leading and isinstance(spec.dims[own], str) else f"dim {axis}"
+            values = {"argument": argument, "dim": dim, "found": info.shape[axis], "shape": info.shape}
+            why = f"as the result has (shape {wanted})"
+            raise error("E4005", op=self.op, wanted=wanted[axis], why=why, fix="Pass memory of that shape.", **values)
+        self._check_written(argument, info)
+
+    def _check_written(self, argument: str, info: ArrayInfo) -> None:
+        if not info.writeable:
+            found, wanted = "a read-only array", f"one that can be written to, such as {argument}.copy()"
+        elif info.grad:
+            found = "a tensor that requires grad, and writing to it would go unnoticed by autograd"
+            wanted = f"{argument}.detach()"
+        elif info.strides is not None and shares_elements(info.shape, info.strides):
+            found, wanted = "an expanded view, whose elements share memory", "memory of its own for every element"
+        else:
+            return
+        raise error("E4017", op=self.op, argument=argument, found=found, wanted=wanted)
+
+    def _number(self, name: str, value: Any) -> float:
+        """A scalar argument as a float.
+
+        Raises:
+            CallError: E4002 it is missing, E4017 it is not a real number.
+        """
+        if value is binding.MISSING:
+            raise binding.missing(self.op, self.signature, name)
+        found = f"of type {type(value).__qualname__}"
+        if isinstance(value, _NUMBERS) and not isinstance(value, (bool, np.bool_)):
+            try:
+                return float(value)
+            except OverflowError:
+                found = f"the number {str(value)[:20]}..., which is too large"
+        raise error("E4017", op=self.op, argument=name, found=found, wanted=f"a real number, such as float({name})")
+
+    @staticmethod
+    def _register_torch() -> None:
+        """Let torch's own tensor types take the fast path, once torch is there."""
+        torch = sys.modules.get("torch")
+        if torch is not None and not TORCH_TYPES and hasattr(torch, "nn"):
+            TORCH_TYPES.update({torch.Tensor, torch.nn.Parameter})

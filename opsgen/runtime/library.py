@@ -1,0 +1,172 @@
+"""Loaded libraries."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from opsgen.errors import error
+from opsgen.runtime import ffi, host, library_file
+from opsgen.runtime.ambiguity import refuse_ambiguity
+from opsgen.runtime.dispatch import OpDispatch
+from opsgen.runtime.manifest import Manifest, Signature
+from opsgen.runtime.plan import OpStats
+from opsgen.runtime.selection import Candidate, bound_dims
+
+
+class Library:
+    """The ops of one or more library files. Made by `load`.
+
+    Every op is an attribute: ``lib.rms_norm(x, w)``; an op whose name is one of this class's own is ``lib["name"]``.
+    Calls are thread-safe and release the GIL while the kernel runs. Two libraries are independent, also of one file.
+
+    Pickling keeps the paths: the files must be there where it is unpickled.
+    """
+
+    def __init__(self, paths: Sequence[Path], manifests: Sequence[Manifest], ops: dict[str, OpDispatch]) -> None:
+        self._paths = tuple(paths)
+        self._manifests = tuple(manifests)
+        self._ops = ops
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """Names of the ops."""
+        return tuple(self._ops)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files, as absolute paths."""
+        return self._paths
+
+    @property
+    def path(self) -> Path:
+        """The file. CallError E4023 if there are several."""
+        self._one_file("path")
+        return self._paths[0]
+
+    @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        """What each file says about itself."""
+        return self._manifests
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the file says about itself. CallError E4023 if there are several."""
+        self._one_file("manifest")
+        return self._manifests[0]
+
+    @property
+    def stats(self) -> dict[str, OpStats]:
+        """How often each op was called, and how many arrays were copied because of their strides. A snapshot."""
+        return {name: replace(dispatch.stats) for name, dispatch in self._ops.items()}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Copy the file to ``path``, which appears whole or not at all.
+
+        Raises:
+            CallError: E4023, the library is of several files; E4021, its own file is gone.
+            CompileError: E3006, ``path`` cannot be written.
+        """
+        self._one_file("save")
+        try:
+            data = self._paths[0].read_bytes()
+        except OSError as problem:
+            raise error("E4021", path=self._paths[0], found=problem.strerror or problem) from None
+        library_file.write_bytes(path, data)
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        """The op of that name. Raises E4001, which is an AttributeError too."""
+        dispatch = self._ops.get(name)
+        if dispatch is None:
+            raise error("E4001", found=name, known=", ".join(self._ops) or "none")
+        made = self.__dict__.get(f"_function_{name}")
+        return made or self.__dict__.setdefault(f"_function_{name}", dispatch.function())
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        function = self[name]
+        self.__dict__[name] = function  # found without this method from now on
+        return function
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._ops})
+
+    def __repr__(self) -> str:
+        files = ", ".join(
+            f"{path.name} ({m.kind}: {', '.join(m.archs)})" for path, m in zip(self._paths, self._manifests)
+        )
+        return f"<opsgen.Library {files}; ops: {', '.join(self._ops)}>"
+
+    def __reduce__(self) -> tuple[Callable[..., Library], tuple[str, ...]]:
+        return load, tuple(map(str, self._paths))
+
+    def _one_file(self, what: str) -> None:
+        if len(self._paths) != 1:
+            raise error("E4023", what=what, found=len(self._paths))
+
+
+def load(*paths: str | os.PathLike[str]) -> Library:
+    """Load library files: of several kinds of device, or several of one kind.
+
+    Of each file, the kernels of the best arch that this machine runs are used (OPSGEN_CPU_LEVEL can lower it).
+
+    Raises:
+        CallError: E4021 a file cannot be opened, E4011 it is not a library file, E4012 it is damaged, E4013 its format
+            is newer, E4016 its manifest breaks the schema, E4014 it has no kernel for this machine, E4015 two kernels
+            claim the same calls, E4022 two files describe an op differently.
+    """
+    if not paths:
+        raise error("E4021", path="''", found="no file was named")
+    files = [Path(os.path.abspath(path)) for path in paths]
+    manifests = [library_file.read_manifest(path) for path in files]
+    signatures: dict[str, tuple[Signature, Path]] = {}
+    kernels: dict[str, list[Candidate]] = {}
+    for path, manifest in zip(files, manifests):
+        arch, level = _best_arch(path, manifest)
+        for op, signature in manifest.ops.items():
+            known, first = signatures.setdefault(op, (signature, path))
+            if replace(known, doc="") != replace(signature, doc=""):
+                raise error("E4022", path=path, op=op, other=first)
+        for item in _candidates(path, manifest, arch, level):
+            kernels.setdefault(item.kernel.op, []).append(item)
+    for items in kernels.values():
+        refuse_ambiguity(items)
+    ops = {op: OpDispatch(op, signatures[op][0], items) for op, items in kernels.items()}
+    return Library(files, manifests, ops)
+
+
+def _best_arch(path: Path, manifest: Manifest) -> tuple[str, int]:
+    """The best arch of the file that this machine runs, and its place among all of its kind."""
+    levels = host.host_levels() if manifest.kind == "x86" else ()
+    usable = [arch for arch in manifest.archs if arch in levels]
+    if not usable:
+        found = ", ".join(f"{manifest.kind}/{arch}" for arch in manifest.archs)
+        offers = ", ".join(f"x86/{level}" for level in levels) or "no kind of device that this opsgen runs"
+        fix = f"x86/{levels[-1]}" if levels else "one of them"
+        raise error("E4014", path=path, found=found, wanted=offers, fix=fix)
+    best = max(usable, key=levels.index)
+    return best, levels.index(best)
+
+
+def _candidates(path: Path, manifest: Manifest, arch: str, level: int) -> list[Candidate]:
+    """The kernels of one arch, with their launchers."""
+    try:
+        module = ffi.load_shared_object(str(path))
+    except Exception as problem:
+        raise error("E4021", path=path, found=f"the dynamic loader says: {problem}") from None
+    found: list[Candidate] = []
+    for index, kernel in enumerate(manifest.kernels):
+        if kernel.arch != arch:
+            continue
+        try:
+            launch = module.get_function(kernel.symbol)
+        except AttributeError:
+            where = f"kernels[{index}].symbol: the object does not export __tvm_ffi_{kernel.symbol}"
+            raise error("E4016", path=path, found=where) from None
+        bound = bound_dims(manifest.ops[kernel.op], kernel)
+        found.append(Candidate(kernel, manifest.kind, str(path), level, launch, bound))
+    return found

@@ -1,0 +1,211 @@
+"""What to do for one kind of call: decided once, kept, and run for every call like it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from opsgen.errors import InternalError, error
+from opsgen.runtime.arrays import Adapter, ArrayInfo, memory_of
+from opsgen.runtime.dtypes import DTYPES
+from opsgen.runtime.layout import is_direct
+from opsgen.runtime.selection import Selection
+
+_SKIP_OVERLAP = 1  # flags bit 0 of a launcher
+_OVERLAP_WORK = 1_000_000  # numpy.shares_memory gives up after so many candidates; no real layout comes near
+
+
+@dataclass
+class OpStats:
+    """Counters of one op. Under the GIL ``+=`` on a slot is one step between two checks for other threads, so they
+    are exact without a lock.
+
+    Attributes:
+        calls: launches.
+        copies_in: arguments that were copied because of their strides or alignment.
+        copies_out: results, or updated arguments, that were written through a temporary for the same reason.
+    """
+
+    __slots__ = ("calls", "copies_in", "copies_out")
+
+    calls: int
+    copies_in: int
+    copies_out: int
+
+
+class Operand:
+    """One tensor of a plan: an argument, or a result that the caller gives memory for.
+
+    Attributes:
+        name, info: which, and what it is like.
+        written: a result, or a parameter that is updated in place.
+        copied: its layout is not one that the launcher takes.
+        fresh: makes the temporary for a result that is copied; None for an argument, whose values are copied.
+        hand_over: how it goes to the launcher; None: as it is.
+    """
+
+    __slots__ = ("copied", "fresh", "hand_over", "info", "name", "written")
+
+    def __init__(
+        self, adapter: Adapter, name: str, info: ArrayInfo, leading: int | None, *, written: bool, result: bool = False
+    ) -> None:
+        self.name = name
+        self.info = info
+        self.written = written
+        self.fresh = adapter.fresh(info.shape, info.dtype, info.device) if result else None
+        self.copied = not (info.aligned and info.strides is not None and is_direct(info.shape, info.strides, leading))
+        own_memory = info._replace(writeable=True) if self.copied else info
+        self.hand_over = adapter.hand_over(own_memory)
+
+
+class Plan:
+    """A kernel, and how to hand it the arrays of one kind of call.
+
+    Attributes:
+        launch: the kernel's launcher.
+        direct: the arguments, and the results where given, go to the launcher as they are.
+        fresh: makes each result, where the caller does not give them; else empty.
+    """
+
+    __slots__ = ("_adapter", "_given", "_inputs", "_op", "_results", "_stats", "direct", "fresh", "launch")
+
+    def __init__(
+        self,
+        op: str,
+        stats: OpStats,
+        adapter: Adapter,
+        selection: Selection,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
+        device: str,
+    ) -> None:
+        """``outputs`` is empty where the results are to be made, on ``device``.
+
+        Raises:
+            Unusable: the framework cannot make a result of the kernel's dtype.
+        """
+        specs = selection.candidate.kernel.outputs
+        self.launch = selection.candidate.launch
+        self.fresh: tuple[Callable[[], Any], ...] = ()
+        if not outputs:
+            shapes = selection.outputs
+            self.fresh = tuple(adapter.fresh(shape, spec.dtype, device) for shape, spec in zip(shapes, specs))
+        self._op = op
+        self._stats = stats
+        self._adapter = adapter
+        self._inputs = tuple(inputs)
+        self._results = tuple(outputs)
+        if not outputs:
+            self._results = tuple(Operand(adapter, s.name, _new(s.dtype), None, written=True) for s in specs)
+        self._given = (*inputs, *outputs)
+        self.direct = adapter.keyed and all(
+            not operand.copied and operand.hand_over is None for operand in (*self._inputs, *self._results)
+        )
+
+    def run(self, arguments: Sequence[Any], scalars: Sequence[float], outs: Sequence[Any]) -> tuple[Any, ...]:
+        """Call the kernel, with whatever copies it takes.
+
+        Args:
+            arguments: the tensors that the caller gave, in order.
+            outs: the caller's memory for the results; empty if there is none.
+
+        Returns:
+            The results: ``outs``, or new arrays of the caller's framework.
+        """
+        adapter = self._adapter
+        inputs = [adapter.native(value) for value in arguments]
+        results = [adapter.native(value) for value in outs] if outs else [make() for make in self.fresh]
+        natives = [*inputs, *results]
+        if any(operand.copied for operand in self._given):
+            self._refuse_overlap(natives)
+        written_back: list[tuple[Any, Any]] = []
+        handed: list[Any] = [self._hand(*pair, written_back) for pair in zip(self._inputs, inputs)]
+        handed += scalars
+        handed += [self._hand(*pair, written_back) for pair in zip(self._results, results)]
+        self._stats.calls += 1
+        try:
+            self.launch(0, *handed)
+        except Exception as failure:
+            self._recover(failure, handed, natives)
+        for target, value in written_back:
+            adapter.assign(target, value)
+            self._stats.copies_out += 1
+        if outs:
+            return tuple(outs)
+        like = arguments[0] if arguments else None
+        return tuple(adapter.finish(native, o.info.dtype, like) for o, native in zip(self._results, results))
+
+    def _hand(self, operand: Operand, native: Any, written_back: list[tuple[Any, Any]]) -> Any:
+        """What the launcher gets for ``native``; a copy of a written one is noted, to be written back."""
+        value = native
+        if operand.copied:
+            if operand.fresh is None:
+                value = self._adapter.copy(native)
+                self._stats.copies_in += 1
+            else:
+                value = operand.fresh()
+            if operand.written:
+                written_back.append((native, value))
+        return value if operand.hand_over is None else operand.hand_over(value)
+
+    def recover(
+        self, failure: Exception, arguments: Sequence[Any], scalars: Sequence[float], outs: Sequence[Any]
+    ) -> None:
+        """After a direct launch raised ``failure``: raise the right error, or launch again where it was none."""
+        self._recover(failure, [*arguments, *scalars, *outs], [*arguments, *outs])
+
+    def _recover(self, failure: Exception, handed: Sequence[Any], natives: Sequence[Any]) -> None:
+        kind = _kind(failure)
+        if kind == "OpsgenOverlap":
+            self._refuse_overlap(natives)
+            try:
+                self.launch(_SKIP_OVERLAP, *handed)
+                return
+            except Exception as second:
+                failure, kind = second, _kind(second)
+        fields = str(failure).split("|")
+        if kind == "OpsgenIndex" and len(fields) == 4 and fields[2].isdigit():
+            name, value, position, limit = fields
+            shape = next((operand.info.shape for operand in self._inputs if operand.name == name), ())
+            where = [int(i) for i in np.unravel_index(int(position), shape)] if shape else int(position)
+            raise error("E4009", op=self._op, argument=name, found=value, position=where, limit=limit) from None
+        if kind == "OpsgenMemory":
+            raise error("E6001", op=self._op, found=fields[0]) from None
+        text = f"{self._op}: the launcher failed with {kind or type(failure).__name__}: {failure}"
+        raise InternalError(f"{text}. This is a bug in opsgen; please report it.") from failure
+
+    def _refuse_overlap(self, natives: Sequence[Any]) -> None:
+        """E4007 if an element of a written array is one of another argument. Interleaved views share none."""
+        if not any(operand.written for operand in self._given):
+            return
+        pairs = [
+            (operand, memory_of(self._adapter, native, operand.info, DTYPES[operand.info.dtype].itemsize))
+            for operand, native in zip(self._given, natives)
+        ]
+        for index, (operand, memory) in reversed(list(enumerate(pairs))):
+            if operand.written:
+                for other_index, (other, other_memory) in enumerate(pairs):
+                    if other_index != index and _share(memory, other_memory):
+                        raise error("E4007", op=self._op, argument=operand.name, other=other.name) from None
+
+
+def _new(dtype: str) -> ArrayInfo:
+    """Of a result that `Adapter.fresh` makes. Its shape does not matter, for it is contiguous."""
+    return ArrayInfo((), (), dtype, "", "", True, True)
+
+
+def _kind(failure: Exception) -> str | None:
+    """The kind of an error that came through TVM-FFI, which makes an unknown one a RuntimeError."""
+    return getattr(getattr(failure, "__tvm_ffi_error__", None), "kind", None)
+
+
+def _share(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    if not np.may_share_memory(one, other):
+        return False
+    try:
+        return np.shares_memory(one, other, max_work=cast(Any, _OVERLAP_WORK))
+    except np.exceptions.TooHardError:
+        return True
