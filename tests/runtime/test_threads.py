@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 several_cpus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 
 # What every process below starts with. `who` checks that each index ran exactly once and returns the thread of each;
-# `run`, the set of threads.
+# `run`, the set of threads; `reaches`, whether there are so many.
 PRELUDE = """
 import ctypes, multiprocessing, os, signal, sys, threading, time
 import numpy as np
@@ -52,6 +52,15 @@ def who(extent, tasks=0, cost=-1, nap=0, inner=0):
 
 def run(*args, **kwargs):
     return set(who(*args, **kwargs))
+
+def reaches(count, *args, **kwargs):
+    '''Whether a loop takes `count` threads and never more. Some may sleep through one loop on a busy machine.'''
+    for _ in range(100):
+        found = len(run(*args, **kwargs))
+        assert found <= count, found
+        if found == count:
+            return True
+    return False
 
 def runtime():
     return driver.threads_runtime().decode()
@@ -153,12 +162,12 @@ def test_cost_decides_threads(script, openmp):
     body = """
         assert run(64, cost=39_999, nap=NAP) == {me()}
         assert run(64, cost=0, nap=NAP) == {me()}
-        assert len(run(64, cost=40_000, nap=NAP)) == 2
-        assert len(run(64, cost=60_000, nap=NAP)) == 3
-        assert len(run(64, cost=10**15, nap=NAP)) == 4
+        assert reaches(2, 64, cost=40_000, nap=NAP)
+        assert reaches(3, 64, cost=60_000, nap=NAP)
+        assert reaches(4, 64, cost=10**15, nap=NAP)
         assert run(64, cost=1, nap=NAP) == {me()}
-        assert len(run(64, nap=NAP)) == 4
-        assert len(run(2, tasks=2, nap=NAP)) == 2
+        assert reaches(4, 64, nap=NAP)
+        assert reaches(2, 2, tasks=2, nap=NAP)
     """
     script(body, OMP_NUM_THREADS="4", OPSGEN_OPENMP=openmp)
 
@@ -185,7 +194,7 @@ def test_slow_chunks_are_stolen(script, openmp):
 
 @pytest.mark.parametrize("openmp", ["1", "0"])
 def test_a_loop_within_a_loop_stays_on_its_thread(script, openmp):
-    body = "assert len(run(64, nap=NAP, inner=33)) == 4; run(300, inner=300)"
+    body = "assert reaches(4, 64, nap=NAP, inner=33); run(300, inner=300)"
     script(body, OMP_NUM_THREADS="4", OPSGEN_OPENMP=openmp)
 
 
@@ -212,7 +221,7 @@ def test_eight_python_threads_at_once(script, openmp):
 def test_own_pool_runs_on_several_threads(script):
     body = """
         assert runtime() == "pool, 5 threads", runtime()
-        assert len(run(100, nap=NAP)) == 5
+        assert reaches(5, 100, nap=NAP)
         names = [open(f"/proc/self/task/{t}/comm").read() for t in os.listdir("/proc/self/task")]
         assert names.count("opsgen-pool\\n") == 4, names
         assert not openmp_objects()
@@ -251,7 +260,7 @@ def test_shares_the_openmp_of_torch(script, when):
         assert runtime().startswith("openmp "), runtime()
         for count in (1, 3, 2):
             torch.set_num_threads(count)
-            assert len(run(100, nap=NAP)) == count
+            assert reaches(count, 100, nap=NAP)
             assert runtime().endswith(f", {count} threads"), runtime()
         torch.set_num_threads(1)
         assert run(100, nap=NAP) == {me()}
@@ -266,14 +275,15 @@ def test_finds_an_openmp_that_is_loaded_privately_under_another_name(script, tmp
     if not os.path.isabs(found):
         pytest.skip("no libgomp beside g++")
     private = tmp_path / "libgomp-0a1b2c3d.so.1.0.0"
-    shutil.copy(found, private)
+    # Its soname too is another, or dlopen("libgomp.so.1") would be enough to find it.
+    private.write_bytes(Path(found).read_bytes().replace(b"libgomp.so.1\0", b"libgomp-x.so\0"))
     before = f"import ctypes; private = ctypes.CDLL({str(private)!r})"
     body = f"""
-        assert len(run(100, nap=NAP)) == 3
+        assert reaches(3, 100, nap=NAP)
         assert openmp_objects() == {{ {str(private)!r} }}, openmp_objects()
         assert runtime() == {f"openmp {private}, 3 threads"!r}, runtime()
         private.omp_set_num_threads(2)
-        assert len(run(100, nap=NAP)) == 2
+        assert reaches(2, 100, nap=NAP)
     """
     script(body, before=before, OMP_NUM_THREADS="3")
 
@@ -283,7 +293,7 @@ def test_finds_an_openmp_that_is_loaded_privately_under_another_name(script, tmp
 CHILDREN = """
         def child(depth):
             signal.alarm(20)
-            assert len(run(100, nap=NAP)) == 3
+            assert reaches(3, 100, nap=NAP)
             assert runtime() == "pool, 3 threads", runtime()
             if depth:
                 grandchild = multiprocessing.get_context("fork").Process(target=child, args=(depth - 1,))
@@ -298,7 +308,7 @@ CHILDREN = """
 @pytest.mark.parametrize("openmp", ["1", "0"])
 def test_children_of_a_fork(script, openmp):
     """GNU OpenMP hangs in a child whose parent has used it; grandchildren and the parent afterwards work too."""
-    body = "        assert len(run(100, nap=NAP)) == 3\n" + CHILDREN + "        assert len(run(100, nap=NAP)) == 3\n"
+    body = "        assert reaches(3, 100, nap=NAP)\n" + CHILDREN + "        assert reaches(3, 100, nap=NAP)\n"
     script(body, OMP_NUM_THREADS="3", OPSGEN_OPENMP=openmp)
 
 
@@ -316,9 +326,9 @@ if child == 0:
         signal.alarm(20)
 {textwrap.indent(PRELUDE, " " * 8)}
         driver = load({library!r})
-        assert len(run(100, nap=NAP)) == 3
+        assert reaches(3, 100, nap=NAP)
         torch.set_num_threads(2)
-        assert len(run(100, nap=NAP)) == 2
+        assert reaches(2, 100, nap=NAP)
         assert runtime() == "pool, 2 threads", runtime()
         os._exit(0)
     except BaseException:
@@ -423,7 +433,7 @@ def test_interrupt(script, openmp):
                 raise SystemExit("no interrupt came")
             except KeyboardInterrupt:
                 pass
-            assert len(run(100, nap=NAP)) == 3
+            assert reaches(3, 100, nap=NAP)
     """
     script(body, OMP_NUM_THREADS="3", OPSGEN_OPENMP=openmp)
 
