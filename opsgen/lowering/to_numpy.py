@@ -74,11 +74,12 @@ class Evaluator:
             walk(roots, lambda n: self.values.__setitem__(id(n), self._node(n)))
 
     def _node(self, n: Tensor) -> Array:
-        if isinstance(n, (Input, Scalar)):
+        if isinstance(n, Input):
             return np.asarray(self.leaves[n.name]).astype(self.type_of(n.dtype))
-        if isinstance(n, Const):
+        if isinstance(n, (Const, Scalar)):
             # In double until it meets a tensor: beside float64 inputs 0.1 is not the float32 nearest to it.
-            return np.asarray(n.value, np.float64 if n.weak and n.dtype.kind == "float" else self.type_of(n.dtype))
+            kind = np.float64 if n.weak and n.dtype.kind == "float" else self.type_of(n.dtype)
+            return np.asarray(n.value if isinstance(n, Const) else self.leaves[n.name], kind)
         if isinstance(n, Index):
             return np.arange(self.sizes[n.dim], dtype=np.int64)
         if isinstance(n, Size):

@@ -43,6 +43,11 @@ def linear(
     return y if residual is None else y + residual
 
 
+def _times_sigmoid(y: NDArray, u: NDArray) -> NDArray:
+    with np.errstate(over="ignore"):  # e^-u is inf far below 0, and y / inf the right 0
+        return y / (1 + np.exp(-u))
+
+
 @linear.reference
 def reference(
     x: NDArray,
@@ -60,9 +65,9 @@ def reference(
     elif activation == "gelu":
         y = y * np.vectorize(math.erfc, otypes=[np.float64])(-y / math.sqrt(2)) / 2
     elif activation == "gelu_tanh":
-        y = y / (1 + np.exp(-math.sqrt(8 / math.pi) * (y + 0.044715 * y**3)))  # (1 + tanh u)/2 = 1/(1 + e^-2u)
+        y = _times_sigmoid(y, math.sqrt(8 / math.pi) * (y + 0.044715 * y**3))  # (1 + tanh u)/2 = sigmoid(2u)
     elif activation == "silu":
-        y = y / (1 + np.exp(-y))
+        y = _times_sigmoid(y, y)
     return y if residual is None else y + residual
 
 
