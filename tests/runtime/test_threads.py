@@ -501,7 +501,7 @@ def test_scratch_kept_is_bounded_and_freed_with_its_thread(script):
 
 
 def test_no_memory_raises(script):
-    """Generated code returns at once on null: the error must be set, and the 8 MiB that each chunk held must not leak."""
+    """Generated code returns at once on null: the error must be set, and the 8 MiB a chunk held must not leak."""
     body = """
         import tvm_ffi
         fail = tvm_ffi.load_module(driver._name)["fail"]
