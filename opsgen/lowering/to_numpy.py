@@ -28,7 +28,7 @@ _MAPS: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "floordiv": np.floor_divide, "mod": np.mod,
     "pow": np.power, "neg": np.negative, "abs": np.abs, "exp": np.exp, "exp2": np.exp2, "log": np.log, "log1p": np.log1p,
     "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "tanh": np.tanh, "erf": _erf,
-    "sigmoid": lambda x: np.exp(-np.logaddexp(0, -x)), "sin": np.sin, "cos": np.cos, "floor": np.floor, "ceil": np.ceil,
+    "sigmoid": lambda x: np.exp(np.minimum(x, 0)) / (1 + np.exp(-np.abs(x))), "sin": np.sin, "cos": np.cos, "floor": np.floor, "ceil": np.ceil,
     "round": np.round, "max": np.maximum, "min": np.minimum, "where": np.where, "isnan": np.isnan, "eq": np.equal,
     "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "and": np.logical_and,
     "or": np.logical_or, "not": np.logical_not,
@@ -173,7 +173,7 @@ def bind_sizes(graph: Graph, arrays: Mapping[str, Array]) -> tuple[dict[str, int
             if lead is not None and head != lead:
                 raise error(
                     "E4005", op=graph.op, argument=node.name, dim="...", found=head, shape=shape, wanted=lead,
-                    why="the leading dims of all arguments are the same",
+                    why="the leading dims of all arguments are the same", fix="Reshape one of them.",
                 )  # fmt: skip
             lead = head
             sizes[ROWS] = int(np.prod(head, dtype=np.int64))
@@ -186,7 +186,7 @@ def bind_sizes(graph: Graph, arrays: Mapping[str, Array]) -> tuple[dict[str, int
             if wanted != s:
                 raise error(
                     "E4005", op=graph.op, argument=node.name, dim=d, found=s, shape=shape, wanted=wanted,
-                    why="as another argument has it",
+                    why="as another argument has it", fix="Reshape one of them.",
                 )  # fmt: skip
     return sizes, lead or ()
 

@@ -14,20 +14,10 @@ from opsgen.dsl.op import variants
 from opsgen.ops import all_ops
 
 LEADS = [(), (1,), (7,), (3, 1, 2), (0,), (2, 0)]
-_DIMS = [
-    "hidden",
-    "columns",
-    "vocab",
-    "in_features",
-    "out_features",
-    "batch",
-    "heads",
-    "queries",
-    "keys",
-    "head_dim",
-    "value_dim",
-    "length",
-]
+_DIMS = (
+    *("hidden", "columns", "vocab", "in_features", "out_features"),
+    *("batch", "heads", "queries", "keys", "head_dim", "value_dim", "length"),
+)
 SIZES = [
     dict(zip(_DIMS, sizes))
     for sizes in (
