@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .compiler import compile
+    from .compiler import Variant, compile, variant
     from .dsl import (
         Graph, Mut, Op, Results, Tensor, bfloat16, bool_, float16, float32, float64, floating, int8, int16, int32, int64, integer, op, results,
         uint8,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .runtime import Library, load
 
 _HOMES = {
-    "opsgen.compiler": ("compile",),
+    "opsgen.compiler": ("Variant", "compile", "variant"),
     "opsgen.runtime": ("Library", "load"),
     "opsgen.errors": ("OpsgenError", "OpsgenWarning"),
     "opsgen.dsl": (

@@ -15,7 +15,7 @@ from .extent import Extent
 from .functions import rename
 from .location import definition_line, raised_line, user_line
 from .signature import Parameter, TensorSpec, dtype_choices
-from .tensor import Const, Input, Scalar, Tensor, as_tensor
+from .tensor import Const, Index, Input, Scalar, Tensor, as_tensor, elementwise
 from .trace import ROWS, Constraint, Frame, Trace, active, tracing
 
 
@@ -254,6 +254,10 @@ class Op:
                     "E1010", where=where, function=self.name, fix="Its dims must be the parameter's.",
                     found=f"the new value of {name!r} has dims {list(value.dims)}, the parameter {list(target.dims)}",
                 )  # fmt: skip
+            if target is not None:
+                for d in target.dims:  # a new value without some dim is the same all along it
+                    if d not in value.dims:
+                        value = elementwise("where", elementwise("ge", Index(d), 0), value, value)
             found.append(Result(name, value, target.dtype if target is not None else value.dtype, target))
         for name in mutable:
             if name not in returned._named:

@@ -1,0 +1,86 @@
+"""Groups: the parts into which an op's graph falls, each computed by one schedule.
+
+A group has one of these patterns, found from its expressions and never from an op's name:
+
+    map            elementwise values, broadcasts and gathers
+    row_reduction  reductions over the same dims, and the maps before, between and after them
+    contraction    a sum over a product whose factors each lack dims of the other (GEMM-like), with prologue and epilogue
+
+What one group hands to another is stored (workspace); everything else is computed where it is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..dsl.op import Graph, Result
+from ..dsl.tensor import At, Map, Reduce, Tensor
+
+TRANSCENDENTAL = frozenset({"exp", "exp2", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "pow"})
+
+
+@dataclass(eq=False)
+class Group:
+    """``space``: the dims of the stored results; ``over``: the dims that its reductions run over."""
+
+    index: int
+    pattern: str
+    space: tuple[str, ...]
+    over: tuple[str, ...] = ()
+    reductions: list[Reduce] = field(default_factory=list)
+    members: dict[int, Tensor] = field(default_factory=dict)
+    stored: list[Tensor] = field(default_factory=list)
+    after: list[Group] = field(default_factory=list)
+
+    def needs(self, other: Group) -> bool:
+        """Whether this group runs after ``other``, directly or not."""
+        return any(g is other or g.needs(other) for g in self.after)
+
+    def holds(self, node: Tensor) -> bool:
+        return id(node) in self.members
+
+    def store(self, node: Tensor) -> None:
+        if all(s is not node for s in self.stored):
+            self.stored.append(node)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The groups in an order in which they can run. ``home`` gives the group of a stored node by id."""
+
+    graph: Graph
+    groups: tuple[Group, ...]
+    home: dict[int, Group]
+
+    def results_of(self, group: Group) -> list[Result]:
+        return [r for r in self.graph.results if any(s is r.value for s in group.stored)]
+
+
+def is_transpose(node: Tensor) -> bool:
+    """Whether the node is its source with the dims in another order: the same value at the same named position."""
+    return isinstance(node, At) and not node.coords
+
+
+def factors(node: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The two factors of a contraction, or None if the reduction is none.
+
+    A contraction sums floating products; each factor has all summed dims, and dims that the other lacks: values are reused, which is
+    what its schedules live on. A product with a vector has no such reuse and is a row reduction.
+    """
+    if not isinstance(node, Reduce) or node.op != "sum" or node.dtype.kind != "float":
+        return None
+    product = node.arg
+    if not isinstance(product, Map) or product.op != "mul" or len(product.args) != 2:
+        return None
+    a, b = product.args
+    summed = set(node.over)
+    if not (summed <= set(a.dims) and summed <= set(b.dims)):
+        return None
+    if set(a.dims) - set(b.dims) and set(b.dims) - set(a.dims):
+        return a, b
+    return None
+
+
+def expensive(node: Tensor) -> bool:
+    """Whether a map is worth keeping rather than computing again."""
+    return isinstance(node, Map) and node.op in TRANSCENDENTAL

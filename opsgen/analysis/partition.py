@@ -1,0 +1,215 @@
+"""Partition: an op's graph into groups.
+
+Values with no reduction before them are free: they are computed wherever they are used, again at each use. Going through
+the graph from its inputs, a reduction opens a group or joins one that reduces the same dims; a map joins the group of its
+operands where it lies in that group's space. A value that another group reads, or that is read at other positions, is stored.
+"""
+
+from __future__ import annotations
+
+from ..dsl.op import Graph
+from ..dsl.tensor import At, Map, Reduce, Tensor, walk
+from .groups import Group, Partition, factors, is_transpose
+
+
+def partition(graph: Graph) -> Partition:
+    """The groups of a graph, in an order in which they can run."""
+    return _Partitioner(graph).run()
+
+
+class _Partitioner:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.groups: list[Group] = []
+        self.home: dict[int, Group] = {}  # nodes that belong to a group
+        self.reads: dict[int, list[Group]] = {}  # free nodes: the groups whose stored values they read
+
+    def run(self) -> Partition:
+        walk(self.graph.outputs(), self.place)
+        for result in self.graph.results:
+            self.place_result(result.value)
+        self.order_updates()
+        return Partition(self.graph, tuple(self.sorted()), self.home)
+
+    # -- placing one node ----------------------------------------------------------------------------------------------
+    def place(self, node: Tensor) -> None:
+        if isinstance(node, Reduce):
+            pair = factors(node)
+            if pair is not None:
+                self.place_contraction(node, pair)
+            else:
+                self.place_reduction(node)
+            return
+        children = node.children()
+        if isinstance(node, At) and not is_transpose(node):
+            # Read at other positions: what is computed must be stored whole first, or be free and computed there.
+            for child in children:
+                if self.group(child) is not None:
+                    self.store(child)
+            self.set_free(node)
+        elif all(self.group(c) is None for c in children):
+            self.set_free(node)
+        else:
+            self.place_map(node)
+
+    def group(self, node: Tensor) -> Group | None:
+        return self.home.get(id(node))
+
+    def set_free(self, node: Tensor) -> None:
+        reads: list[Group] = []
+        for child in node.children():
+            home = self.group(child)
+            for g in [home] if home is not None else self.reads.get(id(child), []):
+                if g not in reads:
+                    reads.append(g)
+        self.reads[id(node)] = reads
+
+    def producers(self, node: Tensor) -> list[Group]:
+        """The groups that must have run before the node can be computed outside of them."""
+        home = self.group(node)
+        return [home] if home is not None else self.reads.get(id(node), [])
+
+    def store(self, node: Tensor) -> None:
+        home = self.group(node)
+        assert home is not None
+        home.store(node)
+
+    def join(self, group: Group, node: Tensor, children: tuple[Tensor, ...]) -> None:
+        group.members[id(node)] = node
+        self.home[id(node)] = group
+        for child in children:
+            for producer in self.producers(child):
+                if producer is group:
+                    continue
+                if self.group(child) is producer:
+                    self.store(child)
+                if producer not in group.after:
+                    group.after.append(producer)
+
+    def can_join(self, group: Group, children: tuple[Tensor, ...]) -> bool:
+        """Whether no operand comes from a group that runs after ``group``, nor reads the group's stored values elsewhere."""
+        for child in children:
+            inside = self.group(child) is group
+            for producer in self.producers(child):
+                if (producer is group and not inside) or producer.needs(group):
+                    return False
+        return True
+
+    def open(self, pattern: str, space: tuple[str, ...], over: tuple[str, ...] = ()) -> Group:
+        group = Group(len(self.groups), pattern, space, over)
+        self.groups.append(group)
+        return group
+
+    def place_contraction(self, node: Reduce, pair: tuple[Tensor, Tensor]) -> None:
+        left = pair[0]
+        if self.group(left) is None and not self.light(left):
+            # The left operand is read once per column tile: computing it there would repeat the work. (The right one is packed, once,
+            # by whatever expression it has.)
+            self.materialise(left)
+        group = self.open("contraction", node.dims, node.over)
+        group.reductions.append(node)
+        self.home.pop(id(node.arg), None)  # the product itself is never stored
+        self.join(group, node, pair)
+
+    def light(self, node: Tensor) -> bool:
+        """Whether a free value is read rather than computed: inputs, stored values, views of them, casts."""
+        if self.group(node) is not None or not node.children():
+            return True
+        if isinstance(node, Map):
+            return node.op == "cast" and self.light(node.args[0])
+        return isinstance(node, At) and self.light(node.source)
+
+    def materialise(self, node: Tensor) -> None:
+        """Gives a free value a group of its own, or lets a group that has its space compute it on the way."""
+        group = self.open("map", node.dims)
+        self.join(group, node, node.children())
+        group.store(node)
+
+    def place_reduction(self, node: Reduce) -> None:
+        children = (node.arg,)
+        for group in reversed(self.groups):
+            same = group.pattern == "row_reduction" and group.over == node.over and set(group.space) == set(node.dims)
+            if same and self.can_join(group, children) and self.shares(group, node):
+                break
+        else:
+            group = self.open("row_reduction", node.dims, node.over)
+        group.reductions.append(node)
+        self.join(group, node, children)
+
+    def shares(self, group: Group, node: Reduce) -> bool:
+        """Whether a reduction reads what the group computes or reads: only then is one pass over the rows less to do."""
+        mine, theirs = _sources(node.arg), set[int]()
+        for r in group.reductions:
+            theirs |= _sources(r.arg) | {id(r)}
+        return bool(mine & theirs)
+
+    def place_map(self, node: Tensor) -> None:
+        children = node.children()
+        candidates: list[Group] = []
+        for child in children:
+            home = self.group(child)
+            if home is not None and home not in candidates:
+                candidates.append(home)
+        for group in sorted(candidates, key=lambda g: -g.index):
+            if self.fits(group, node) and self.can_join(group, children):
+                self.join(group, node, children)
+                return
+        group = self.open("map", node.dims)
+        self.join(group, node, children)
+
+    def fits(self, group: Group, node: Tensor) -> bool:
+        """Whether the node's dims are those of the group's results (or, between reductions, of its rows)."""
+        dims = set(node.dims)
+        if group.pattern == "row_reduction":
+            return dims in (set(group.space), set(group.space) | set(group.over))
+        return dims == set(group.space)
+
+    # -- results -------------------------------------------------------------------------------------------------------
+    def place_result(self, node: Tensor) -> None:
+        if self.group(node) is not None:
+            self.store(node)
+            return
+        for group in self.groups:  # a free value that a group has at hand anyway: the sum that a norm is taken of
+            if group.pattern == "row_reduction" and self.fits(group, node) and isinstance(node, Map):
+                uses = any(_reaches(r.arg, node) for r in group.reductions)
+                if uses and self.can_join(group, node.children()):
+                    self.join(group, node, node.children())
+                    group.store(node)
+                    return
+        self.materialise(node)
+
+    def order_updates(self) -> None:
+        """Groups that overwrite a Mut parameter run after all that read its old value."""
+        for result in self.graph.results:
+            if result.updates is None:
+                continue
+            writer = self.home[id(result.value)]
+            for group in self.groups:
+                if group is not writer and any(_reaches(s, result.updates) for s in group.stored):
+                    if group.needs(writer):
+                        continue
+                    if group not in writer.after:
+                        writer.after.append(group)
+
+    def sorted(self) -> list[Group]:
+        done: list[Group] = []
+        pending = [g for g in self.groups if g.stored]
+        while pending:
+            ready = next(g for g in pending if all(a in done or not a.stored for a in g.after))
+            pending.remove(ready)
+            done.append(ready)
+        for i, g in enumerate(done):
+            g.index = i
+        return done
+
+
+def _sources(node: Tensor) -> set[int]:
+    found: set[int] = set()
+    walk((node,), lambda n: found.add(id(n)) if n.dims else None)
+    return found
+
+
+def _reaches(root: Tensor, node: Tensor) -> bool:
+    hit: list[bool] = []
+    walk((root,), lambda n: hit.append(True) if n is node else None)
+    return bool(hit)

@@ -1,0 +1,6 @@
+"""Compile: problems to plans, plans to objects, objects to one library file."""
+
+from .compile import compile
+from .problem import Variant, variant
+
+__all__ = ["Variant", "compile", "variant"]

@@ -1,0 +1,139 @@
+"""`opsgen.compile`: ops to a loaded library."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from opsgen.targets.names import Target, parse
+
+from ..dsl.dtypes import DType
+from ..dsl.op import Op
+from ..errors import error
+from ..runtime import Library, load
+from ..runtime.library_file import write
+from .problem import Variant, enumerate_problems
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how many steps are done, and how many there are."""
+
+
+def compile(
+    ops: Iterable[Op | Variant] | Op | Variant,
+    target: str | Sequence[str] = "x86",
+    dtypes: Sequence[str | DType | Mapping[str, str]] = ("float32",),
+    dims: Mapping[str, int] | None = None,
+    *,
+    output: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Library:
+    """Compiles ops into one library file and loads it.
+
+    Args:
+        ops: ops, or `opsgen.variant` of them. An op is compiled for every combination of its optional tensors and attributes.
+        target: ``"x86"`` (this host), ``"x86/avx2"``, ``"x86/avx512"``, or several of one kind.
+        dtypes: the floating types to compile for; an entry may be a mapping from parameter names to types, with ``"*"`` for the floating
+            type of the rest: ``{"*": "float16", "ids": "int32"}``.
+        dims: dims with a fixed extent; calls with another one are refused. Others are dynamic.
+        output: where to write the library file. Without it, a temporary file is used; ``lib.save(path)`` keeps it.
+        progress: told of each step.
+
+    Returns:
+        The loaded library; its kernels for archs that this host lacks are in the file.
+
+    Raises:
+        TargetError: E2001 unknown target; E2002, E2003 a tool is missing.
+        CompileError: E3001-E3009.
+        CallError: E4014, the library was compiled for another machine only and cannot be loaded here; use `build` for that.
+    """
+    if output is not None:
+        build(ops, Path(output), target, dtypes, dims, progress=progress)
+        return load(output)
+    folder = Path(tempfile.mkdtemp(prefix="opsgen-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = folder / "library.so"
+    build(ops, path, target, dtypes, dims, progress=progress)
+    return load(path)
+
+
+def build(
+    ops: Iterable[Op | Variant] | Op | Variant,
+    output: Path,
+    target: str | Sequence[str] = "x86",
+    dtypes: Sequence[str | DType | Mapping[str, str]] = ("float32",),
+    dims: Mapping[str, int] | None = None,
+    *,
+    progress: Progress | None = None,
+) -> None:
+    """Like `compile`, without loading: the target need not be this machine."""
+    targets = parse(target)
+    items = [ops] if isinstance(ops, (Op, Variant)) else list(ops)
+    for item in items:
+        if not isinstance(item, (Op, Variant)):
+            raise error("E3009", found=f"{item!r} is no op", fix="Pass functions decorated with @og.op, or og.variant(op, ...).")
+    if isinstance(dtypes, (str, DType)):
+        dtypes = [dtypes]
+    problems = enumerate_problems(items, dtypes, dims or {})
+    _require_compiler()
+    if not output.parent.is_dir():
+        raise error("E3006", path=output, found=f"the folder {output.parent} does not exist")
+    with tempfile.TemporaryDirectory(prefix="opsgen-build-") as folder:
+        elf, manifest = _build(problems, targets, Path(folder), progress or (lambda what, done, total: None))
+        write(output, elf, manifest)
+
+
+def _require_compiler() -> None:
+    """TVM and g++ must be there before any work is done."""
+    try:
+        import tvm  # noqa: F401
+    except ImportError as missing:
+        raise error("E2003", package="apache-tvm", found=missing, fix="opsgen[compile]") from None
+    from opsgen.targets.x86 import toolchain
+
+    toolchain.compiler()
+
+
+def _build(problems: list[Any], targets: tuple[Target, ...], folder: Path, progress: Progress) -> tuple[bytes, Any]:
+    import tvm
+    from opsgen.targets.x86 import codegen, toolchain
+
+    from . import describe, launcher
+    from .plan import make_plan
+
+    total = len(problems) * len(targets) + 3
+    plans, objects, seen = [], [], set()
+    for target in targets:
+        functions: dict[str, Any] = {}
+        for problem in problems:
+            plan = make_plan(problem, target)
+            if plan.symbol in seen:
+                continue
+            seen.add(plan.symbol)
+            plans.append(plan)
+            functions.update({launch.name: launch.function for launch in plan.launches})
+            progress(f"{problem.op.name} for {target}", len(plans), total)
+        path = folder / f"{target.arch}.o"
+        codegen.write_object(codegen.build(functions, target.arch), str(path))
+        objects.append(path)
+    progress("launcher", total - 2, total)
+    source = folder / "launcher.cc"
+    source.write_text(launcher.render(plans))
+    toolchain.compile_source(source, folder / "launcher.o")
+    progress("thread shim", total - 1, total)
+    shim = Path(__file__).parent.parent / "templates" / "x86" / "threads.cc"
+    toolchain.compile_source(shim, folder / "threads.o")
+    exports = folder / "exports.map"
+    names = "".join(f"    __tvm_ffi_{p.symbol};\n" for p in plans)
+    exports.write_text("{\n  global:\n" + names + "  local: *;\n};\n")
+    toolchain.link([*objects, folder / "launcher.o", folder / "threads.o"], folder / "library.so", exports)
+    progress("linked", total, total)
+    tools = {
+        "tvm": tvm.__version__,
+        "apache-tvm-ffi": __import__("tvm_ffi").__version__,
+        "g++": toolchain.version(toolchain.compiler()),
+    }
+    return (folder / "library.so").read_bytes(), describe.library(plans, tools)

@@ -1,0 +1,100 @@
+"""The manifest of plans: what a library file says of its kernels."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from typing import Any
+
+from .. import __version__
+from ..analysis import cost
+from ..dsl.extent import Extent
+from ..dsl.op import Graph, Op
+from ..dsl.signature import _UNSET, Parameter
+from ..dsl.trace import ROWS
+from ..runtime import manifest
+from .launcher import index_limits
+from .plan import Plan
+
+
+def signature(op: Op, results: Sequence[str]) -> manifest.Signature:
+    """What an op takes, as the manifest says it."""
+    doc = (op.__doc__ or "").strip().split("\n")[0]
+    return manifest.Signature(tuple(_param(p) for p in op.parameters), tuple(results), doc)
+
+
+def _param(p: Parameter) -> manifest.Param:
+    default: Any = manifest.REQUIRED if p.default is _UNSET else p.default
+    if p.spec is not None:
+        dtype = None if p.spec.dtype is None else p.spec.dtype.name
+        return manifest.TensorParam(p.name, p.spec.dims, dtype, p.optional, p.spec.mutable, p.keyword)
+    if p.role == "scalar":
+        return manifest.ScalarParam(p.name, default if p.required else float(default), p.keyword)
+    return manifest.AttributeParam(p.name, p.type, default, p.choices, p.keyword)
+
+
+def kernel(plan: Plan) -> manifest.Kernel:
+    """One plan as the manifest's kernel."""
+    graph = plan.problem.graph
+    limits = index_limits(graph)
+    inputs = tuple(
+        manifest.TensorSpec(
+            i.name, i.dtype.name, _dims(graph, i.dims), graph.leading and i.dims[:1] == (ROWS,), i.mutable,
+            str(limits[i.name]) if i.name in limits else None,
+        )
+        for i in graph.inputs
+    )  # fmt: skip
+    outputs = tuple(
+        manifest.TensorSpec(
+            r.name, r.dtype.name, _dims(graph, r.value.dims), graph.leading and r.value.dims[:1] == (ROWS,)
+        )
+        for r in graph.results
+        if r.updates is None
+    )
+    bytes_needed = Extent.const(0)
+    for s in plan.spaces:
+        bytes_needed = bytes_needed + s.elements * s.dtype.bytes
+    return manifest.Kernel(
+        symbol=plan.symbol,
+        op=graph.op,
+        arch=plan.target.arch,
+        inputs=inputs,
+        outputs=outputs,
+        scalars=tuple(manifest.ScalarSpec(s.name, "float32") for s in graph.scalars),
+        attributes=dict(graph.attributes),
+        absent=tuple(sorted(graph.absent)),
+        constraints=tuple(manifest.Constraint(c.expr, c.message) for c in graph.constraints),
+        workspace=str(bytes_needed),
+        flops=str(cost.flops(graph)),
+        bytes=str(cost.bytes_moved(graph)),
+        groups=tuple(
+            manifest.Group(s.group.pattern, s.schedule.name, dict(s.config), len(s.launches)) for s in plan.steps
+        ),
+        precision=plan.problem.precision,
+        source_hash=plan.problem.hash(),
+    )
+
+
+def _dims(graph: Graph, dims: tuple[str, ...]) -> tuple[str | int, ...]:
+    found: list[str | int] = []
+    for d in dims:
+        extent = graph.extent(d)
+        found.append(str(extent) if extent.value is None else extent.value)
+    return tuple(found)
+
+
+def library(plans: Sequence[Plan], tools: dict[str, str]) -> manifest.Manifest:
+    """The manifest of a whole library."""
+    ops: dict[str, manifest.Signature] = {}
+    for plan in plans:
+        names = [r.name for r in plan.problem.graph.results if r.updates is None]
+        ops.setdefault(plan.problem.op.name, signature(plan.problem.op, names))
+    return manifest.Manifest(
+        opsgen=__version__,
+        kind=plans[0].target.kind,
+        archs=tuple(dict.fromkeys(p.target.arch for p in plans)),
+        ops=ops,
+        kernels=tuple(kernel(p) for p in plans),
+        tools=tools,
+        created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    )

@@ -1,0 +1,159 @@
+"""The C++ launcher of a library: from plans to the values that templates/x86/launcher.cc.j2 is filled with."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ..dsl.extent import Extent
+from ..dsl.op import Graph
+from ..dsl.tensor import At, Input, Map, Tensor, walk
+from ..errors import InternalError
+from ..lowering.kernel import Param
+from .plan import Plan
+
+_INDEX_TYPES = {"int64": "int64_t", "int32": "int32_t", "int16": "int16_t", "int8": "int8_t", "uint8": "uint8_t"}
+
+
+def c_expr(extent: Extent) -> str:
+    """An extent in C; dims are variables ``d_<name>``."""
+    symbols = {"add": "+", "mul": "*", "floordiv": "/"}
+    return extent.fold(lambda n: f"d_{n}", lambda v: f"INT64_C({v})", lambda op, a, b: f"({a} {symbols[op]} {b})")
+
+
+def index_limits(graph: Graph) -> dict[str, Extent]:
+    """Inputs whose elements are positions, and what they must stay below.
+
+    An input read through casts at the position of an `At`; the smallest limit of several is checked by the first use that has it, so
+    all uses must agree or the limit is the product's business of the op.
+    """
+    found: dict[str, Extent] = {}
+
+    def visit(node: Tensor) -> None:
+        if not isinstance(node, At) or node.exact:
+            return
+        for dim, position in node.coords.items():
+            while (isinstance(position, Map) and position.op == "cast") or (isinstance(position, At) and not position.coords):
+                position = position.children()[0]
+            if isinstance(position, Input):
+                found.setdefault(position.name, graph.extent(dim))
+
+    walk(graph.outputs(), visit)
+    return found
+
+
+def entry(plan: Plan) -> dict[str, Any]:
+    """The template's values for one plan."""
+    graph = plan.problem.graph
+    tensors: list[dict[str, Any]] = []
+    written: list[dict[str, Any]] = []
+    inputs: list[dict[str, Any]] = []
+    position = 1
+    for node in graph.inputs:
+        inputs.append(_tensor(node.name, node.dims, node.dtype.bytes, position, graph.leading, "in"))
+        if node.mutable:
+            written.append(inputs[-1])
+        position += 1
+    scalars = []
+    for s in graph.scalars:
+        scalars.append({"var": f"s_{s.name}", "position": position})
+        position += 1
+    outputs = []
+    for r in graph.results:
+        if r.updates is None:
+            outputs.append(_tensor(r.name, r.value.dims, r.dtype.bytes, position, graph.leading, "out"))
+            position += 1
+    tensors = [*inputs, *outputs]
+    written += outputs
+    others = [(a, b) for i, a in enumerate(written) for b in tensors if b not in written[: i + 1]]
+    limits = index_limits(graph)
+    by_name = {i["name"]: i for i in inputs}
+    used = {d for p in _params(plan) if p.kind == "dim" for d in (p.dim or p.name,)}
+    used |= {n for s in plan.spaces for n in s.elements.names()} | {n for e in limits.values() for n in e.names()}
+    return {
+        "title": f"{graph.op} {dict(graph.attributes) or ''} without {sorted(graph.absent)} on {plan.target}",
+        "symbol": plan.symbol,
+        "tensors": tensors,
+        "scalars": scalars,
+        "dims": [{"var": f"d_{d}", "value": v} for d, v in _dims(graph).items() if d in used],
+        "written": written,
+        "pairs": others,
+        "indices": [
+            {"var": by_name[n]["var"], "name": n, "limit": c_expr(e), "type": _INDEX_TYPES[_input(graph, n).dtype.name]}
+            for n, e in limits.items()
+        ],
+        "spaces": [
+            {"var": f"w_{s.name}", "bytes": f"{c_expr(s.elements)} * {s.dtype.bytes}"} for s in plan.spaces
+        ],
+        "launches": [
+            {"name": launch.name, "arguments": [_value(p, graph) for p in launch.params]} for launch in plan.launches
+        ],
+    }  # fmt: skip
+
+
+def _params(plan: Plan) -> list[Param]:
+    return [p for launch in plan.launches for p in launch.params]
+
+
+def _input(graph: Graph, name: str) -> Input:
+    return next(i for i in graph.inputs if i.name == name)
+
+
+def _tensor(name: str, dims: tuple[str, ...], itemsize: int, position: int, leading: bool, prefix: str) -> dict[str, Any]:
+    flattened = leading and dims[:1] == ("rows",)
+    return {
+        "name": name, "var": f"{prefix}_{name}", "position": position, "itemsize": itemsize,
+        "lead": len(dims) - 1 if flattened else -1, "dims": dims,
+    }  # fmt: skip
+
+
+def _dims(graph: Graph) -> dict[str, str]:
+    """Each free dim, from the first input that has it."""
+    found: dict[str, str] = {}
+    for node in graph.inputs:
+        for i, d in enumerate(node.dims):
+            if graph.extents[d] == Extent.dim(d):
+                found.setdefault(d, f"in_{node.name}.shape[{i}]")
+    return found
+
+
+def _value(p: Param, graph: Graph) -> str:
+    if p.kind == "input":
+        return f"Pointer(in_{p.name}.data)"
+    if p.kind == "result":
+        return f"Pointer(out_{p.name}.data)"
+    if p.kind == "workspace":
+        return f"Pointer(memory.base + w_{p.name}_at)"
+    if p.kind == "scalar":
+        return f"Float(s_{p.name})"
+    if p.kind == "dim":
+        return f"Int(d_{p.name})"
+    if p.kind == "stride":
+        prefix, dims = _strided(p.name, graph)
+        return f"Int({prefix}_{p.name}.stride[{dims.index(p.dim)}])"
+    raise InternalError(f"a kernel parameter of kind {p.kind}")
+
+
+def _strided(name: str, graph: Graph) -> tuple[str, tuple[str, ...]]:
+    for node in graph.inputs:
+        if node.name == name:
+            return "in", node.dims
+    return "out", next(r.value.dims for r in graph.results if r.name == name)
+
+
+@lru_cache(maxsize=1)
+def _template() -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("opsgen", "templates"), trim_blocks=True, lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False,
+    )  # fmt: skip
+    return environment.get_template("x86/launcher.cc.j2")
+
+
+def render(plans: list[Plan]) -> str:
+    """The launcher's source for all plans of a library."""
+    return str(_template().render(entries=[entry(p) for p in plans]))
+
+

@@ -1,0 +1,1 @@
+"""From an op's definition to TIR, and from TIR to a library."""

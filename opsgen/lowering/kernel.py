@@ -1,0 +1,196 @@
+"""One kernel under construction: its parameters, made as they are used, and the memory behind them.
+
+A kernel takes pointers, run-time scalars, extents and strides, in the order in which they were first needed. The launcher fills them in
+(`Param` says with what); nothing is read from a DLTensor inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from ..analysis.groups import Group, Partition
+from ..dsl.dtypes import DType, compute_type
+from ..dsl.extent import Extent
+from ..dsl.op import Result
+from ..dsl.tensor import Input, Scalar, Tensor
+from .statements import Code, Expr, function, i64, mul, pointer, view
+from .to_tir import Environment, Memory, storage_name
+
+
+@dataclass(frozen=True)
+class Param:
+    """What the launcher passes: ``kind`` is ``"input"``, ``"result"``, ``"workspace"`` (a pointer; ``name`` says which), ``"scalar"``,
+    ``"dim"`` (an extent), or ``"stride"`` (of ``name``, an input or a result, along ``dim``, in elements)."""
+
+    kind: str
+    name: str
+    dim: str = ""
+    dtype: str = ""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel of a plan: the function, and what to pass."""
+
+    name: str
+    function: Any
+    params: tuple[Param, ...]
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Memory between kernels of a plan: ``elements`` of ``dtype``, an expression over free dims."""
+
+    name: str
+    elements: Extent
+    dtype: DType
+
+
+class Kernel(Environment):
+    """The kernel ``name`` of a group. ``code`` is its body."""
+
+    def __init__(self, name: str, partition: Partition, group: Group, spaces: dict[str, Workspace]) -> None:
+        self.name = name
+        self.graph = partition.graph
+        self.partition = partition
+        self.group = group
+        self.spaces = spaces
+        self.code = Code()
+        self._params: dict[Param, Any] = {}
+        self._memory: dict[tuple[str, str], Memory] = {}
+        self._views: list[tuple[Any, Any]] = []
+
+    # -- parameters ----------------------------------------------------------------------------------------------------
+    def _param(self, param: Param, var_name: str, dtype: str) -> Any:
+        if param not in self._params:
+            self._params[param] = tirx.Var(var_name, dtype)
+        return self._params[param]
+
+    def expr(self, extent: Extent) -> Expr:
+        """An extent as an int64 expression."""
+        forms = {"add": lambda a, b: a + b, "mul": mul, "floordiv": tirx.truncdiv}
+        return extent.fold(
+            lambda n: self._param(Param("dim", n), n, "int64"), i64, lambda op, a, b: forms[op](a, b)
+        )
+
+    def extent(self, dim: str) -> Expr:
+        return self.expr(self.graph.extent(dim))
+
+    def scalar(self, node: Scalar, dtype: str) -> Expr:
+        return self._param(Param("scalar", node.name, dtype=dtype), node.name, dtype)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+    def _pointer(self, kind: str, name: str, dtype: DType) -> Any:
+        type_name = storage_name(dtype)
+        var = pointer(f"{name}_data", type_name)
+        self._params[Param(kind, name)] = var
+        buffer = view(var, type_name, name, dtype.bytes if kind != "workspace" else 64)
+        self._views.append((buffer, var))
+        return buffer
+
+    def _strided(self, kind: str, name: str, dims: tuple[str, ...], dtype: DType) -> Memory:
+        """The caller's memory: innermost stride 1, others as they come."""
+        if (kind, name) not in self._memory:
+            buffer = self._pointer(kind, name, dtype)
+            strides: dict[str, Expr] = {}
+            for d in dims[:-1]:
+                strides[d] = self._param(Param("stride", name, d), f"{name}_{d}_stride", "int64")
+            if dims:
+                strides[dims[-1]] = i64(1)
+            self._memory[kind, name] = Memory(name, dims, dtype, buffer, strides)
+        return self._memory[kind, name]
+
+    def workspace(self, name: str, dims: Mapping[str, Extent], dtype: DType) -> Memory:
+        """Memory of the plan, dense in the order of ``dims``; made on first use."""
+        if ("workspace", name) not in self._memory:
+            count = Extent.const(1)
+            for e in dims.values():
+                count = count * e
+            self.spaces.setdefault(name, Workspace(name, count, dtype))
+            strides: dict[str, Expr] = {}
+            step = Extent.const(1)
+            for d in reversed(dims):
+                strides[d] = self.expr(step)
+                step = step * dims[d]
+            buffer = self._pointer("workspace", name, dtype)
+            self._memory["workspace", name] = Memory(name, tuple(dims), dtype, buffer, strides)
+        return self._memory["workspace", name]
+
+    def _stored(self, node: Tensor) -> Memory:
+        """Where other groups read a stored node: its workspace, or a result's memory where that holds it exactly."""
+        for r in self.partition.graph.results:
+            if r.value is node and r.updates is None and compute_type(r.dtype) == r.dtype:
+                return self._result(r)
+        home = self.partition.home[id(node)]
+        position = next(i for i, s in enumerate(home.stored) if s is node)
+        return self.workspace(
+            f"group{home.index}_{position}",
+            {d: self.graph.extent(d) for d in node.dims},
+            compute_type(node.dtype),
+        )
+
+    def _result(self, r: Result) -> Memory:
+        if r.updates is not None:
+            return self.input(r.updates)
+        return self._strided("result", r.name, r.value.dims, r.dtype)
+
+    def input(self, node: Input) -> Memory:
+        """A parameter's memory."""
+        return self._strided("input", node.name, node.dims, node.dtype)
+
+    def memory(self, node: Tensor) -> Memory | None:
+        if isinstance(node, Input):
+            return self.input(node)
+        home = self.partition.home.get(id(node))
+        if home is None or home is self.group or not any(s is node for s in home.stored):
+            return None
+        return self._stored(node)
+
+    def destinations(self, node: Tensor) -> list[Memory]:
+        """All the places where a stored node of this group goes."""
+        places = [self._result(r) for r in self.graph.results if r.value is node]
+        if self.read_elsewhere(node):
+            stored = self._stored(node)
+            if all(p is not stored for p in places):
+                places.append(stored)
+        return places
+
+    def read_elsewhere(self, node: Tensor) -> bool:
+        """Whether another group reads the node."""
+        return any(g is not self.group and _reads(self.partition, g, node) for g in self.partition.groups)
+
+    # -- the function --------------------------------------------------------------------------------------------------
+    def cost(self, flops: Extent, elements: Extent, flops_per_ns: int) -> None:
+        """States what the next parallel loop costs one thread, so that small work stays on the caller."""
+        ns = self.expr(flops) // i64(flops_per_ns) + self.expr(elements) // i64(4)
+        self.code.call("opsgen_parallel_cost", ns)
+
+    def launch(self) -> Launch:
+        """The finished kernel."""
+        body = Code()
+        for buffer, var in self._views:
+            body.emit(tirx.DeclBuffer(buffer, data=var))
+        body.statements.extend(self.code.statements)
+        return Launch(self.name, function(self.name, list(self._params.values()), body.block()), tuple(self._params))
+
+
+def _reads(partition: Partition, group: Group, node: Tensor) -> bool:
+    """Whether the group's expressions reach the node before another stored value of another group."""
+    seen: set[int] = set()
+    stack: list[Tensor] = [*group.stored, *group.reductions]
+    while stack:
+        n = stack.pop()
+        if id(n) in seen:
+            continue
+        seen.add(id(n))
+        if n is node:
+            return True
+        home = partition.home.get(id(n))
+        if home is not None and home is not group and any(s is n for s in home.stored):
+            continue
+        stack.extend(n.children())
+    return False

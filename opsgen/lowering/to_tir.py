@@ -1,0 +1,346 @@
+"""The graph as TIR expressions: one emitter for loop nests, reductions and register epilogues alike.
+
+A `Scope` is a place in a kernel where some dims have a position. ``scope.value(node)`` gives the node's value there, computing what
+is not at hand. Values that do not depend on a loop's position are computed outside of it, in the parent scope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from ..dsl.dtypes import DType, compute_type
+from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Size, Tensor, common_type
+from ..errors import InternalError
+from . import vector_math
+from .statements import Code, Expr, add, constant, i64, is_constant, known, mul
+
+_INFINITY = {"float32": ("int32", 0x7FFFFFFF, 0x7F800000), "float64": ("int64", (1 << 63) - 1, 0x7FF << 52)}
+
+
+def compute_name(dtype: DType) -> str:
+    """The TIR type in which arithmetic on ``dtype`` is done."""
+    return compute_type(dtype).name
+
+
+def storage_name(dtype: DType) -> str:
+    """The TIR type of ``dtype`` in memory. bfloat16 is moved as its bits: TVM widens internal bfloat16 buffers silently."""
+    return {"bool": "uint8", "bfloat16": "uint16"}.get(dtype.name, dtype.name)
+
+
+def is_nan(x: Expr) -> Expr:
+    """Whether a float is NaN, by its bits: TVM's simplifier takes ``x != x`` for false."""
+    bits, magnitude, infinity = _INFINITY[x.ty.dtype]
+    return (tirx.reinterpret(bits, x) & tirx.IntImm(bits, magnitude)) > tirx.IntImm(bits, infinity)
+
+
+def extreme(op: str, a: Expr, b: Expr) -> Expr:
+    """max or min of two numbers; a float NaN on either side wins."""
+    dtype = a.ty.dtype
+    first = a >= b if op == "max" else a <= b
+    if dtype.startswith("float"):
+        return tirx.Select(tirx.Or(first, is_nan(a)), a, b)
+    return tirx.Select(first, a, b)
+
+
+def load_half(bits: Expr) -> Expr:
+    """bfloat16 bits as float32."""
+    return tirx.reinterpret("float32", tirx.Cast("uint32", bits) << tirx.IntImm("uint32", 16))
+
+
+def round_to_bfloat16(x: Expr, bind: Callable[[Expr], Expr]) -> Expr:
+    """float32 as bfloat16 bits, rounded to nearest even; NaN stays NaN."""
+    u32 = lambda v: tirx.IntImm("uint32", v)  # noqa: E731
+    x = bind(x)
+    bits = bind(tirx.reinterpret("uint32", x))
+    rounded = (bits + u32(0x7FFF) + ((bits >> u32(16)) & u32(1))) >> u32(16)
+    quiet = (bits >> u32(16)) | u32(0x40)
+    return tirx.Cast("uint16", tirx.Select(is_nan(x), quiet, rounded))
+
+
+@dataclass(eq=False)
+class Memory:
+    """Where a tensor lies: a buffer over its pointer, and an element stride for each of its dims."""
+
+    name: str
+    dims: tuple[str, ...]
+    dtype: DType
+    buffer: Any
+    strides: Mapping[str, Expr]
+
+    def offset(self, coords: Mapping[str, Expr]) -> Expr:
+        total = i64(0)
+        for d in self.dims:
+            total = add(total, mul(coords[d], self.strides[d]))
+        return total
+
+    def load(self, coords: Mapping[str, Expr]) -> Expr:
+        """The element at a position, in its compute type."""
+        raw = tirx.BufferLoad(self.buffer, [self.offset(coords)])
+        if self.dtype.name == "bool":
+            return tirx.NE(raw, tirx.IntImm("uint8", 0))
+        if self.dtype.name == "bfloat16":
+            return load_half(raw)
+        name = compute_name(self.dtype)
+        return raw if raw.ty.dtype == name else tirx.Cast(name, raw)
+
+    def store(self, code: Code, coords: Mapping[str, Expr], value: Expr) -> None:
+        """Stores a value of the compute type, rounding it to the type in memory."""
+        if self.dtype.name == "bool":
+            value = tirx.Select(value, tirx.IntImm("uint8", 1), tirx.IntImm("uint8", 0))
+        elif self.dtype.name == "bfloat16":
+            value = round_to_bfloat16(value, code.bind)
+        elif value.ty.dtype != self.dtype.name:
+            value = tirx.Cast(self.dtype.name, value)
+        code.store(self.buffer, value, self.offset(coords))
+
+
+class Environment:
+    """What a kernel has at hand: memory of inputs and stored nodes, scalars, extents, and values held in registers."""
+
+    def extent(self, dim: str) -> Expr:
+        raise NotImplementedError
+
+    def scalar(self, node: Scalar, dtype: str) -> Expr:
+        raise NotImplementedError
+
+    def memory(self, node: Tensor) -> Memory | None:
+        """Where the node lies in memory, if this kernel reads it from there."""
+        raise NotImplementedError
+
+
+Held = Callable[[Mapping[str, Expr]], Expr]
+"""A value in registers: the expression for it at a position."""
+
+
+class Scope:
+    """A place in a kernel where dims have positions; see the module."""
+
+    def __init__(
+        self,
+        env: Environment,
+        code: Code,
+        coords: Mapping[str, Expr],
+        parent: Scope | None = None,
+        held: Mapping[int, Held] | None = None,
+    ) -> None:
+        self.env = env
+        self.code = code
+        self.coords = {**(parent.coords if parent else {}), **coords}
+        self.parent = parent
+        self.held: dict[int, Held] = dict(held or {})
+        self.memo: dict[tuple[Any, ...], Expr] = {}
+        self.eager = True
+
+    def inner(self, code: Code, coords: Mapping[str, Expr], held: Mapping[int, Held] | None = None) -> Scope:
+        """The scope of a loop inside this one."""
+        return Scope(self.env, code, coords, self, held)
+
+    def bind(self, value: Expr, name: str = "t") -> Expr:
+        return self.code.bind(value, name) if self.eager else value
+
+    def value(self, node: Tensor, coords: Mapping[str, Expr] | None = None) -> Expr:
+        """The node's value at the scope's position, or at other ``coords`` (all of its dims)."""
+        if coords is None:
+            coords = self.coords
+        home = self._home(node, coords)
+        if home is not self:
+            return home.value(node, coords)
+        key = (id(node), self.eager, *(id(coords[d]) for d in node.dims))
+        found = self.memo.get(key)
+        if found is None:
+            found = self._compute(node, coords)
+            if not isinstance(node, (Const, Scalar, Index, Size)):
+                found = self.bind(found, getattr(node, "name", "t") if isinstance(node, Input) else "t")
+            self.memo[key] = found
+            self.memo[(*key, "keep")] = tuple(coords[d] for d in node.dims)  # type: ignore[assignment]  # ids stay taken
+        return found
+
+    def _home(self, node: Tensor, coords: Mapping[str, Expr]) -> Scope:
+        """The outermost scope in which all dims of the node have this position."""
+        scope = self
+        if not self.eager:
+            return self
+        while scope.parent is not None and id(node) not in scope.held:
+            outer = scope.parent
+            if any(d not in outer.coords or outer.coords[d] is not coords[d] for d in node.dims):
+                break
+            scope = outer
+        return scope
+
+    def _held(self, node: Tensor) -> Held | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if id(node) in scope.held:
+                return scope.held[id(node)]
+            scope = scope.parent
+        return None
+
+    def _compute(self, node: Tensor, coords: Mapping[str, Expr]) -> Expr:
+        held = self._held(node)
+        if held is not None:
+            return held(coords)
+        memory = self.env.memory(node)
+        if memory is not None:
+            return memory.load(coords)
+        if isinstance(node, Const):
+            return constant(node.value, compute_name(node.dtype))
+        if isinstance(node, Scalar):
+            return self.env.scalar(node, "float32")
+        if isinstance(node, Index):
+            return coords[node.dim]
+        if isinstance(node, Size):
+            return self.env.extent(node.dim)
+        if isinstance(node, Map):
+            return self._map(node, coords)
+        if isinstance(node, At):
+            return self.value(node.source, self._positions(node, coords))
+        if isinstance(node, Concat):
+            return self._concat(node, coords)
+        if isinstance(node, Reduce):
+            raise InternalError(f"the reduction {node!r} is neither stored nor held where it is used")
+        raise InternalError(f"no TIR form of {node!r}")
+
+    def _positions(self, node: At, coords: Mapping[str, Expr]) -> dict[str, Expr]:
+        """Where a read of the source lands."""
+        found = {d: coords[d] for d in node.source.dims if d not in node.coords}
+        for dim, position in node.coords.items():
+            at = self._position(position, coords) if node.exact else tirx.Cast("int64", self.value(position, coords))
+            if not node.exact:
+                last = self.env.extent(dim) - i64(1)
+                at = tirx.Max(tirx.Min(at, last), i64(0))
+            found[dim] = self.bind(at, "at")
+        return found
+
+    def _position(self, node: Tensor, coords: Mapping[str, Expr]) -> Expr:
+        """A view's position, simplified; it is not negative, so division truncates."""
+        if isinstance(node, Index):
+            return coords[node.dim]
+        if isinstance(node, Size):
+            return self.env.extent(node.dim)
+        if isinstance(node, Const):
+            return i64(int(node.value))
+        if isinstance(node, Map):
+            a, b = (self._position(x, coords) for x in node.args)
+            if node.op in ("floordiv", "mod") and known(b) == 1:
+                return a if node.op == "floordiv" else i64(0)
+            forms: dict[str, Callable[[Expr, Expr], Expr]] = {
+                "add": add, "mul": mul, "floordiv": tirx.truncdiv, "mod": tirx.truncmod,
+            }  # fmt: skip
+            return forms[node.op](a, b)
+        raise InternalError(f"{node!r} in the position of a view")
+
+    def _concat(self, node: Concat, coords: Mapping[str, Expr]) -> Expr:
+        """Parts are read lazily: outside of its range a part's memory may not exist."""
+        at = coords[node.dim]
+        name = compute_name(node.dtype)
+        was, self.eager = self.eager, False
+        try:
+            start: Expr = i64(0)
+            choices = []
+            for part, dim in zip(node.parts, node.part_dims, strict=True):
+                size = self.env.extent(dim)
+                inside = {d: coords[d] for d in part.dims if d != dim}
+                value = _to(self.value(part, {**inside, dim: at - start}), name)
+                start = add(start, size)
+                choices.append((start, value))
+            result = choices[-1][1]
+            for end, value in reversed(choices[:-1]):
+                result = tirx.if_then_else(at < end, value, result)
+        finally:
+            self.eager = was
+        return result
+
+    def _map(self, node: Map, coords: Mapping[str, Expr]) -> Expr:
+        args = [self.value(a, {d: coords[d] for d in a.dims}) for a in node.args]
+        op = node.op
+        name = compute_name(node.dtype)
+        if op == "cast":
+            return self._cast(node.args[0], args[0], node.dtype)
+        if op == "where":
+            return tirx.Select(args[0], _to(args[1], name), _to(args[2], name))
+        if op in ("and", "or", "not"):
+            return {"and": tirx.And, "or": tirx.Or, "not": tirx.Not}[op](*args)
+        if op == "isnan":
+            return is_nan(args[0]) if args[0].ty.dtype.startswith("float") else constant(False, "bool")
+        if op in ("eq", "ne", "lt", "le", "gt", "ge"):
+            return self._compare(node, args)
+        args = [_to(a, name) for a in args]
+        if len(args) == 1:
+            return self._unary(op, args[0], name)
+        a, b = args
+        if op in ("max", "min"):
+            return extreme(op, a, b)
+        if op == "pow":
+            return self._power(node, a, b, name)
+        if op in ("floordiv", "mod"):
+            return self._floor(op, a, b, name)
+        # The node classes themselves: operators would fold x * 0 and x + 0, which are not the same for NaN and -0.
+        return {"add": tirx.Add, "sub": tirx.Sub, "mul": tirx.Mul, "div": tirx.Div}[op](a, b)
+
+    def _cast(self, source: Tensor, x: Expr, dtype: DType) -> Expr:
+        name = compute_name(dtype)
+        if dtype.name == "bool":
+            return x if x.ty.dtype == "bool" else tirx.NE(x, constant(0, x.ty.dtype))
+        if dtype.name == "float16":
+            return tirx.Cast("float32", tirx.Cast("float16", _to(x, "float32")))
+        if dtype.name == "bfloat16":
+            return load_half(round_to_bfloat16(_to(x, "float32"), self.bind))
+        return _to(x, name)
+
+    def _compare(self, node: Map, args: list[Expr]) -> Expr:
+        common = common_type(node.args)[0]
+        name = compute_name(common)
+        if node.args[0] is node.args[1] and name.startswith("float") and node.op in ("eq", "ne"):
+            nan = is_nan(_to(args[0], name))
+            return nan if node.op == "ne" else tirx.Not(nan)
+        a, b = (_to(x, name) for x in args)
+        forms = {"eq": tirx.EQ, "ne": tirx.NE, "lt": tirx.LT, "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE}
+        return forms[node.op](a, b)
+
+    def _unary(self, op: str, x: Expr, name: str) -> Expr:
+        if op == "neg":
+            return tirx.Mul(x, constant(-1, name))
+        if op == "abs":
+            if name.startswith("float"):
+                bits, magnitude, _ = _INFINITY[name]
+                return tirx.reinterpret(name, tirx.reinterpret(bits, x) & tirx.IntImm(bits, magnitude))
+            return tirx.Select(x < constant(0, name), tirx.Mul(x, constant(-1, name)), x)
+        if op in ("floor", "ceil", "round"):
+            return {"floor": tirx.floor, "ceil": tirx.ceil, "round": tirx.nearbyint}[op](x)
+        table = vector_math.FLOAT64 if name == "float64" else vector_math.FLOAT32
+        return table[op](self.bind(x), self.bind)
+
+    def _power(self, node: Map, a: Expr, b: Expr, name: str) -> Expr:
+        exponent = node.args[1]
+        if isinstance(exponent, Const) and float(exponent.value).is_integer() and abs(exponent.value) <= 8:
+            n = abs(int(exponent.value))
+            power: Expr = constant(1, name)
+            for _ in range(n):
+                power = a if is_constant(power) else self.bind(tirx.Mul(power, a))
+            if exponent.value >= 0:
+                return power
+            return tirx.Div(constant(1, name), power)
+        if not name.startswith("float"):
+            raise InternalError("an integer power with a variable exponent")
+        return tirx.pow(a, b)
+
+    def _floor(self, op: str, a: Expr, b: Expr, name: str) -> Expr:
+        if name.startswith("float"):
+            quotient = self.bind(tirx.floor(tirx.Div(a, b)))
+            return quotient if op == "floordiv" else tirx.Sub(a, tirx.Mul(quotient, b))
+        return tirx.FloorDiv(a, b) if op == "floordiv" else tirx.FloorMod(a, b)
+
+
+def _to(x: Expr, name: str) -> Expr:
+    have = x.ty.dtype
+    if have == name:
+        return x
+    if is_constant(x):
+        return constant(x.value, name)
+    if have == "bool":
+        return tirx.Select(x, constant(1, name), constant(0, name))
+    return tirx.Cast(name, x)

@@ -1,0 +1,43 @@
+"""A schedule: how a pattern runs on a target. Each states the region that it serves, its knobs, and builds launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from opsgen.analysis.groups import Group, Partition
+from opsgen.lowering.kernel import Launch, Workspace
+
+Config = Mapping[str, int]
+
+
+@dataclass
+class Context:
+    """What a schedule gets to build from: the group, where kernels' names start, and the plan's workspaces (added to)."""
+
+    partition: Partition
+    group: Group
+    prefix: str
+    arch: str
+    spaces: dict[str, Workspace] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """``serves`` says whether a group on an arch lies in the region; ``default`` gives a configuration that needs no tuning."""
+
+    name: str
+    target: str
+    pattern: str
+    region: str
+    knobs: Mapping[str, tuple[int, ...]]
+    serves: Callable[[Group, str], bool]
+    default: Callable[[Group, str], Config]
+    build: Callable[[Context, Config], list[Launch]]
+
+    def describe(self) -> dict[str, Any]:
+        """For listings."""
+        return {
+            "name": self.name, "target": self.target, "pattern": self.pattern, "region": self.region, "knobs": dict(self.knobs),
+        }  # fmt: skip

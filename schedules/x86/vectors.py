@@ -1,0 +1,78 @@
+"""Vector loops on x86: how wide, and how a loop of any length is cut into vectors and a tail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from opsgen.analysis.groups import Group
+from opsgen.dsl.dtypes import compute_type
+from opsgen.dsl.tensor import Concat, Map, Tensor, walk
+from opsgen.lowering.statements import Code, Expr, add, i64, known, mul, truncdiv
+
+REGISTER_FLOATS = {"avx2": 8, "avx512": 16}
+
+# Functions that become one libm call a lane: TVM cannot vectorise a loop that holds a call and a bind.
+_SCALAR_FLOAT64 = frozenset({"exp", "exp2", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos"})
+
+
+def vectorizable(roots: tuple[Tensor, ...]) -> bool:
+    """Whether everything that the values are computed from has a vector form."""
+    bad: list[Tensor] = []
+
+    def visit(node: Tensor) -> None:
+        if isinstance(node, Concat):
+            bad.append(node)
+        elif isinstance(node, Map):
+            wide = compute_type(node.dtype).name == "float64" and node.op in _SCALAR_FLOAT64
+            if wide or node.op == "pow" and node.args[1].children():
+                bad.append(node)
+
+    walk(roots, visit)
+    return not bad
+
+
+def widths(arch: str, group: Group, registers: int) -> tuple[int, ...]:
+    """Vector lengths to use one after the other for a long loop: several registers at once, one register, single elements."""
+    if not vectorizable((*group.stored, *group.reductions)):
+        return (1,)
+    lanes = REGISTER_FLOATS[arch]
+    return (lanes * registers, lanes, 1) if registers > 1 else (lanes, 1)
+
+
+Body = Callable[[Code, Expr, str, int, int], None]
+"""``body(code, position, loop kind, width, stage)``: emits one step of ``width`` elements starting at ``position``; ``stage`` counts
+the widths from 0."""
+
+
+def strips(code: Code, start: Expr, length: Expr, steps: tuple[int, ...], body: Body) -> None:
+    """Covers [start, start + length) with vectors of each width in turn, the last being 1."""
+    done: Expr = i64(0)
+    for stage, width in enumerate(steps):
+        rest = length if known(done) == 0 else length - done
+        rest = i64(known(length) - known(done)) if known(length) is not None and known(done) is not None else rest  # type: ignore[operator]
+        if known(rest) == 0:
+            return
+        turns = truncdiv(rest, width) if width > 1 else rest
+        turns = code.bind(turns, "turns")
+        if known(turns) != 0:
+            with code.loop(turns, "step") as (i, inner):
+                at = inner.bind(add(start, add(done, mul(i, i64(width)))), "at")
+                body(inner, at, "vectorized" if width > 1 else "serial", width, stage)
+        if width > 1:
+            done = add(done, mul(turns, i64(width)))
+            if known(turns) is not None and known(done) is None:
+                done = code.bind(done, "done")
+
+
+def unflatten(code: Code, index: Expr, dims: tuple[str, ...], extents: dict[str, Expr]) -> dict[str, Expr]:
+    """The positions along ``dims`` that a flat index stands for."""
+    from tvm import tirx
+
+    found: dict[str, Expr] = {}
+    rest = index
+    for d in reversed(dims[1:]):
+        found[d] = code.bind(tirx.truncmod(rest, extents[d]), d)
+        rest = code.bind(tirx.truncdiv(rest, extents[d]), "rest")
+    if dims:
+        found[dims[0]] = rest
+    return {d: found[d] for d in dims}

@@ -1,0 +1,60 @@
+"""Target names: ``kind/arch``, hardware aliases, and lists of one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from opsgen.errors import error
+
+ALIASES: dict[str, str] = {}
+"""Hardware names that stand for a target."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What to compile for: a kind of device and an architecture of it. ``str()`` gives its name."""
+
+    kind: str
+    arch: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.arch}"
+
+
+def known() -> dict[str, tuple[str, ...]]:
+    """The archs of each kind that this opsgen compiles for."""
+    from .x86 import ARCHS
+
+    return {"x86": tuple(ARCHS)}
+
+
+def parse(names: str | Sequence[str]) -> tuple[Target, ...]:
+    """The targets that names stand for, in the order given, each once.
+
+    ``"x86"`` is this host's level; ``"x86/avx2,x86/avx512"`` or a list gives several, which must be of one kind.
+
+    Raises:
+        TargetError: E2001 unknown; E2004 this host has no level that kernels are made for; E2005 several kinds.
+    """
+    if isinstance(names, str):
+        names = names.split(",")
+    listed = {f"{kind}/{arch}" for kind, archs in known().items() for arch in archs}
+    found: list[Target] = []
+    for name in names:
+        full = ALIASES.get(name.strip().lower(), name.strip().lower())
+        if full == "x86":
+            from .x86 import host_arch
+
+            full = f"x86/{host_arch()}"
+        if full not in listed:
+            raise error("E2001", found=name, known=", ".join(["x86", *sorted(listed), *sorted(ALIASES)]))
+        target = Target(*full.split("/"))
+        if target not in found:
+            found.append(target)
+    kinds = sorted({t.kind for t in found})
+    if not found:
+        raise error("E2001", found="", known=", ".join(["x86", *sorted(listed)]))
+    if len(kinds) > 1:
+        raise error("E2005", found=kinds)
+    return tuple(found)
