@@ -91,7 +91,53 @@ class Extent:
         }
         return self.fold(lambda n: dims[n], lambda v: v, lambda op, a, b: ops[op](a, b))
 
+    def _factors(self) -> tuple[int, list[Extent]]:
+        """As a product: the number in it, and the rest."""
+        if self.value is not None:
+            return self.value, []
+        if self.op != "mul":
+            return 1, [self]
+        (a, left), (b, right) = (x._factors() for x in self.args if isinstance(x, Extent))
+        return a * b, left + right
+
+    def _without(self, divisor: Extent) -> Extent | None:
+        """The other factors of a product that has ``divisor`` as a factor; None for one that has not."""
+        number, rest = self._factors()
+        by, gone = divisor._factors()
+        for factor in gone:
+            if factor not in rest:
+                return None
+            rest.remove(factor)
+        if by == 0 or number % by:
+            return None
+        return _product(number // by, rest)
+
+    def divided(self, divisor: Extent) -> Extent:
+        """``self // divisor``, for a divisor that is positive and divides: (heads * head_dim) // head_dim is heads."""
+        rest = self._without(divisor)
+        return self // divisor if rest is None else rest
+
+    def times(self, other: Extent) -> Extent:
+        """``self * other``, where quotients come from divisions without a rest: (hidden // 64) * 64 is hidden."""
+        product = self * other
+        number, factors = product._factors()
+        for i, factor in enumerate(factors):
+            if factor.op != "floordiv":
+                continue
+            total, divisor = (a for a in factor.args if isinstance(a, Extent))
+            rest = _product(number, factors[:i] + factors[i + 1 :])._without(divisor)
+            if rest is not None:
+                return total.times(rest)
+        return product
+
     def __str__(self) -> str:
         symbols = {"add": "+", "mul": "*", "floordiv": "//"}
         text = self.fold(lambda n: n, str, lambda op, a, b: f"({a} {symbols[op]} {b})")
         return text[1:-1] if text.startswith("(") and text.endswith(")") else text
+
+
+def _product(number: int, factors: list[Extent]) -> Extent:
+    product = factors[0] if factors else Extent.const(1)
+    for factor in factors[1:]:
+        product = product * factor
+    return product * number

@@ -401,7 +401,7 @@ def split(x: Tensor, dim: str, **into: Any) -> Tensor:
             )  # fmt: skip
         known = known * extents[name]
     if unknown:
-        extents[unknown[0]] = total // known
+        extents[unknown[0]] = total.divided(known)
         trace.require(f"({known}) > 0 and ({total}) % ({known}) == 0", f"{dim} must be a multiple of {known}")
     else:
         trace.require(f"({total}) == {known}", f"{dim} must be {known}")
@@ -424,7 +424,7 @@ def merge(x: Tensor, *dims: str, into: str) -> Tensor:
         raise error("E1001", where=user_line(), found=list(dims), known=list(x.dims))
     total = Extent.const(1)
     for n in names:
-        total = total * trace.extents[n]
+        total = total.times(trace.extents[n])
     merged = trace.declare(into, total)
     coords: dict[str, Tensor] = {}
     rest: Tensor = Index(merged)

@@ -15,7 +15,7 @@ from .extent import Extent
 from .functions import rename
 from .location import definition_line, raised_line, user_line
 from .signature import Parameter, TensorSpec, dtype_choices
-from .tensor import Const, Index, Input, Scalar, Tensor, as_tensor, elementwise
+from .tensor import At, Const, Index, Input, Scalar, Tensor, as_tensor, elementwise
 from .trace import ROWS, Constraint, Frame, Trace, active, tracing
 
 
@@ -258,6 +258,8 @@ class Op:
                 for d in target.dims:  # a new value without some dim is the same all along it
                     if d not in value.dims:
                         value = elementwise("where", elementwise("ge", Index(d), 0), value, value)
+                if value.dims != target.dims:  # it is stored in the parameter's memory, so in the parameter's order
+                    value = At(value, {}, target.dims, exact=True)
             found.append(Result(name, value, target.dtype if target is not None else value.dtype, target))
         for name in mutable:
             if name not in returned._named:
@@ -423,8 +425,6 @@ def _accepts(spec: TensorSpec, dtype: DType) -> bool:
 
 
 def _as_dim(x: Tensor, dim: str, new: str) -> Tensor:
-    from .tensor import At, Index
-
     return At(x, {dim: Index(new)}, tuple(new if d == dim else d for d in x.dims), exact=True)
 
 
