@@ -17,10 +17,11 @@
     cos       1.516                      1.6
 
 How found: against float64 (torch), in units of the last place of the float32 result, with FMA: every 61st of all 2^32
-patterns of bits, and for all but sin and cos every float32 with 2^-12 <= |x| < 2^8 (for tanh and erf only x > 0). x86-64-v3
-and v4 give the same bits; without FMA (x86-64-v2) exp and exp2 were seen to reach 1.03 and 1.13.
-tests/lowering/test_vector_math.py repeats it on a coarser grid and near every threshold. NaN gives NaN; infinities, signed
-zeros, denormal arguments and denormal results are right; tanh, erf, sin and cos never leave [-1, 1], nor sigmoid [0, 1].
+patterns of bits, and for all but sin and cos every float32 with 2^-12 <= |x| < 2^8 (for tanh and erf only x > 0).
+x86-64-v3 and v4 give the same bits; without FMA (x86-64-v2) exp and exp2 were seen to reach 1.03 and 1.13.
+tests/lowering/test_vector_math.py repeats it on a coarser grid and near every threshold. NaN gives NaN; infinities,
+signed zeros, denormal arguments and denormal results are right; tanh, erf, sin and cos never leave [-1, 1], nor
+sigmoid [0, 1].
 
 Each function takes `(x, bind)`. `bind(expr)` must emit a `tirx.Bind` of a fresh variable before the statement that uses
 the result, and return that variable.
