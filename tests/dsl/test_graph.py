@@ -154,7 +154,8 @@ def test_types_without_a_float_input() -> None:
 
     assert types_of(f) == {
         "half": "float32", "quotient": "float32", "floor": "int32", "root": "float32", "more": "int32",
-        "mean": "float32", "sum": "int64", "position": "int64", "less": "bool", "pick": "float32", "count": "int64", "index": "int64",
+        "mean": "float32", "sum": "int64", "position": "int64", "less": "bool", "pick": "float32",
+        "count": "int64", "index": "int64",
     }  # fmt: skip
 
 
