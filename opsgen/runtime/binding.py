@@ -152,7 +152,7 @@ def source(op: str, signature: Signature) -> str:
     # An output may be None, and then all are: they are told apart by the first.
     arrays = [(name, name in optional, name in written) for name in tensors] + [(name, True, True) for name in outs]
     key = [f"{name}, _og_type({name})" for name in attributes]
-    numpy_key = [_piece("{0}.shape, {0}.strides, {0}.dtype, {0}.flags.num", *array[:2]) for array in arrays]
+    numpy_key = [_piece("{0}.shape, {0}.strides, {0}.dtype, {0}.flags.num & _og_flags", *array[:2]) for array in arrays]
     torch_piece = "{0}.shape, {0}.stride(), {0}.dtype, {0}.device, {0}.is_neg(), {0}.data_ptr() & 7"
     torch_key = [
         _piece(torch_piece + (", {0}.requires_grad" if writes else ""), name, maybe) for name, maybe, writes in arrays

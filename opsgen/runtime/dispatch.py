@@ -19,6 +19,7 @@ from opsgen.runtime.plan import Operand, OpStats, Plan
 from opsgen.runtime.selection import Candidate, Selection, dtype_error, select
 
 _NUMBERS = (numbers.Real, np.floating, np.integer)
+_FLAGS = 0x100 | 0x400  # NPY_ARRAY_ALIGNED and NPY_ARRAY_WRITEABLE: what matters and strides do not tell
 _MOST_PLANS = 1024  # of one op; a program with more kinds of calls than that plans some of them again
 
 TORCH_TYPES: set[type] = set()
@@ -48,6 +49,7 @@ class OpDispatch:
             "_og_type": type,
             "_og_float": float,
             "_og_ndarray": np.ndarray,
+            "_og_flags": _FLAGS,
             "_og_torch_types": TORCH_TYPES,
             "_og_plans": self._plans,
             "_og_stats": self.stats,

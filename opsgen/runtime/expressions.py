@@ -7,7 +7,7 @@ node is checked before anything is compiled, so an expression of a library file 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import cast
 
@@ -27,18 +27,23 @@ class Expression:
 
     Attributes:
         text: as written.
-        names: the dim names in it, in order of first appearance.
+        names: the dim names that a call takes: those in the text, in order of first appearance.
         constants: the integers in it.
     """
 
     __slots__ = ("_function", "constants", "names", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, order: Sequence[str] = ()) -> None:
+        """Parse ``text``; a call takes the sizes of the dims ``order`` first, whether it has them or not.
+
+        Raises:
+            ExpressionError: it is not an expression of the language.
+        """
         if len(text) > _LONGEST:
             raise ExpressionError(f"an expression of {len(text)} characters (at most {_LONGEST})")
         try:
             tree = ast.parse(text, mode="eval")
-            names: dict[str, None] = {}
+            names: dict[str, None] = dict.fromkeys(order)
             constants: set[int] = set()
             _check(tree.body, names, constants)
             arguments = ast.arguments([], [ast.arg(name) for name in names], None, [], [], None, [])

@@ -7,7 +7,6 @@ import errno
 import hashlib
 import json
 import os
-import secrets
 import struct
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -50,7 +49,7 @@ def write(path: str | os.PathLike[str], elf: bytes, manifest: Manifest) -> None:
 def write_bytes(path: str | os.PathLike[str], *parts: bytes) -> None:
     """Write ``parts`` one after another to ``path``, atomically. Raises E3006 or E6003."""
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    temporary = target.with_name(f".{target.name}.{os.urandom(6).hex()}.tmp")
     try:
         try:
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
@@ -85,6 +84,8 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     try:
         with open(path, "rb") as file:
             number, text = _checked(file, os.fspath(path))
+    except CallError:  # a ValueError too
+        raise
     except OSError as problem:
         raise error("E4021", path=os.fspath(path), found=problem.strerror or problem) from None
     except ValueError as problem:  # a null byte in the path
