@@ -1,6 +1,6 @@
 """MiniLM on an opsgen library beside transformers' BertModel in eager torch. ``python -m benchmarks.minilm``
 
-From token ids to unit vectors: both start from the same ids and mask, without padding, and use the same number of threads.
+From token ids to unit vectors: both start from the same ids and mask, unpadded, and use the same number of threads.
 """
 
 from __future__ import annotations

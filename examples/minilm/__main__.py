@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -24,7 +25,7 @@ from .encoder import MiniLM
 from .tokenizer import Tokenizer
 
 BATCH = 32
-LATENCY_CALLS = 100
+MEASURING = 3.0
 FOREIGN = ("torch", "transformers", "tvm")
 """Packages that this process must not need: tvm is apache-tvm, which compiled the library in a process of its own."""
 
@@ -84,14 +85,9 @@ def _search(model: MiniLM) -> list[dict[str, Any]]:
 def _throughput(model: MiniLM) -> dict[str, Any]:
     texts = sentences.prose(256)
     tokens = model.tokenizer(texts)
-    model.encode_tokens(tokens, BATCH)  # the first call allocates the buffers
-    seconds = []
-    for _ in range(3):
-        start = perf_counter()
-        model.encode(texts, BATCH)
-        seconds.append(perf_counter() - start)
+    model.encode_tokens(sorted(tokens, key=len)[-BATCH:], BATCH)  # the largest batch allocates the buffers
     total = sum(map(len, tokens))
-    middle = sorted(seconds)[1]
+    middle = float(np.median(_seconds(lambda: model.encode(texts, BATCH), most=5)))
     return {
         "sentences": len(texts), "tokens": total, "batch_size": BATCH, "seconds": middle,
         "tokens_per_s": total / middle, "sentences_per_s": len(texts) / middle,
@@ -100,13 +96,19 @@ def _throughput(model: MiniLM) -> dict[str, Any]:
 
 def _latency(model: MiniLM) -> dict[str, Any]:
     sentence = sentences.PAIRS[0][:1]
-    milliseconds = []
-    for _ in range(LATENCY_CALLS):
-        start = perf_counter()
-        model.encode(sentence)
-        milliseconds.append(1e3 * (perf_counter() - start))
-    p20, p50, p80 = np.percentile(milliseconds, (20, 50, 80)).tolist()
+    p20, p50, p80 = (1e3 * np.percentile(_seconds(lambda: model.encode(sentence), most=200), (20, 50, 80))).tolist()
     return {"tokens": len(model.tokenizer(sentence)[0]), "p20": p20, "p50": p50, "p80": p80}
+
+
+def _seconds(call: Callable[[], object], most: int) -> list[float]:
+    """What ``most`` calls take, or as many as begin within `MEASURING` seconds."""
+    found: list[float] = []
+    begin = perf_counter()
+    while len(found) < most and perf_counter() - begin < MEASURING:
+        start = perf_counter()
+        call()
+        found.append(perf_counter() - start)
+    return found
 
 
 def _print(report: dict[str, Any]) -> None:

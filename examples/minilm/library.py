@@ -41,7 +41,7 @@ def compile() -> Any:
             og.variant(bert_embeddings, dims=hidden),
             og.variant(ops.linear, absent=["residual"], activation="none"),  # query, key and value in one
             og.variant(ops.linear, absent=["residual"], activation="gelu"),
-            og.variant(ops.linear, activation="none"),
+            og.variant(ops.linear, absent=[], activation="none"),  # with the residual
             og.variant(ops.layer_norm, absent=["residual"], dims=hidden),
             og.variant(ops.masked_attention, dims={"head_dim": 32, "value_dim": 32}),
             og.variant(ops.masked_mean_pool, dims=hidden),

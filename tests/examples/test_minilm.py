@@ -19,8 +19,8 @@ from examples.minilm.tokenizer import Tokenizer, pad
 ROOT = Path(__file__).resolve().parents[2]
 LENGTHS = (1, 2, 3, 17, 64, 128, 255, 256)
 
-# Elements of these unit vectors are at most 0.2. There, float32 rounding through six layers comes to 1.2e-7, in torch as
-# in numpy; an epsilon of 1e-5 in place of 1e-12 to 3.8e-6, GELU by tanh to 4e-4, padding that is seen to 0.1
+# Elements of these unit vectors are at most 0.2. Float32 rounding through six layers comes to 1.2e-7, in torch as in
+# numpy; an epsilon of 1e-5 in place of 1e-12 to 3.8e-6, GELU by tanh to 4e-4, padding that is seen to 0.1
 # (`test_the_tolerance_tells_models_apart`).
 TOLERANCE = 2e-6
 COSINE = 0.99999
