@@ -84,11 +84,17 @@ class Code:
         return var
 
     def local(self, dtype: str, size: int, name: str) -> Any:
-        """A small buffer on the stack, which LLVM keeps in registers where its indices are constant.
+        """A buffer below 1 KB on the stack, which LLVM keeps in registers where its indices are constant.
 
         Scope "global" on purpose: TVM 0.27 puts constant-size buffers of up to 1 KB on the stack only in that scope, and asks its
         workspace allocator for others. Remove this note when "local" does the same.
         """
+        buffer = tirx.decl_buffer((size,), dtype, name, scope="global", data_alignment=64)
+        self.emit(tirx.AllocBuffer(buffer))
+        return buffer
+
+    def scratch(self, dtype: str, size: int, name: str) -> Any:
+        """A buffer that need not fit the stack: from 1 KB on, TVM takes it from the thread's pool. Not for inner loops."""
         buffer = tirx.decl_buffer((size,), dtype, name, scope="global", data_alignment=64)
         self.emit(tirx.AllocBuffer(buffer))
         return buffer
@@ -147,6 +153,8 @@ def view(var: Any, dtype: str, name: str, align: int) -> Any:
 
 def function(name: str, params: list[Any], body: Any) -> Any:
     """A kernel. Pointers do not alias: one that is read and written is passed once."""
+    for key, value in (("device_id", 0), ("device_type", 1)):  # asked for where scratch memory is allocated
+        body = tirx.AttrStmt(tvm.ir.StringImm("default"), key, tirx.IntImm("int32", value), body)
     return tirx.PrimFunc(params, body).with_attr("global_symbol", name).with_attr("tirx.noalias", True)
 
 

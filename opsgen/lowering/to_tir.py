@@ -310,7 +310,7 @@ class Scope:
                 return tirx.reinterpret(name, tirx.reinterpret(bits, x) & tirx.IntImm(bits, magnitude))
             return tirx.Select(x < constant(0, name), tirx.Mul(x, constant(-1, name)), x)
         if op in ("floor", "ceil", "round"):
-            return {"floor": tirx.floor, "ceil": tirx.ceil, "round": tirx.nearbyint}[op](x)
+            return {"floor": tirx.floor, "ceil": tirx.ceil, "round": tirx.round}[op](x)
         table = vector_math.FLOAT64 if name == "float64" else vector_math.FLOAT32
         return table[op](self.bind(x), self.bind)
 

@@ -23,7 +23,7 @@ from opsgen.lowering.to_tir import Memory, Scope, compute_name
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 from tvm import tirx
 
-from .vectors import unflatten, vectorizable
+from .vectors import strips, unflatten, vectorizable, widths
 
 
 class Problem:
@@ -137,6 +137,7 @@ def _product(context: Context, config: Config, problem: Problem, packed_name: st
     row_blocks = code.bind(ceildiv(row_tiles, config["row_block"]), "row_blocks")
     column_blocks = code.bind(ceildiv(column_tiles, config["column_block"]), "column_blocks")
     batches = _product_of(extents, problem.batch)
+    steps = widths(context.arch, group, 1)
     tasks = code.bind(mul(batches, row_blocks * column_blocks), "tasks")
     with code.loop(tasks, "task", "parallel") as (task, body):
         row_block = body.bind(tirx.truncmod(task, row_blocks), "row_block")
@@ -144,6 +145,7 @@ def _product(context: Context, config: Config, problem: Problem, packed_name: st
         column_block = body.bind(tirx.truncmod(rest, column_blocks), "column_block")
         batch = body.bind(tirx.truncdiv(rest, column_blocks), "batch")
         base = unflatten(body, batch, problem.batch, extents)
+        scratch = body.scratch(compute_name(problem.node.dtype), height * width, "tile")
         first_column = column_block * i64(config["column_block"])
         columns_here = tirx.Min(i64(config["column_block"]), column_tiles - first_column)
         with body.loop(body.bind(columns_here, "columns_here"), "jp") as (jp, outer):
@@ -152,8 +154,7 @@ def _product(context: Context, config: Config, problem: Problem, packed_name: st
             rows_here = tirx.Min(i64(config["row_block"]), row_tiles - first_row)
             with outer.loop(outer.bind(rows_here, "rows_here"), "ip") as (ip, tile):
                 row = tile.bind((first_row + ip) * i64(height), "first_row")
-                coords = dict(base)
-                _tile(kernel, problem, packed, tile, coords, batch, column_tile, row, m, n, extents, height, width)
+                _tile(kernel, problem, packed, tile, base, batch, column_tile, row, m, n, extents, height, width, scratch, steps)
     return kernel.launch()
 
 
@@ -171,8 +172,13 @@ def _tile(
     extents: dict[str, Expr],
     height: int,
     width: int,
+    tile: object,
+    steps: tuple[int, ...],
 ) -> None:
-    """One register tile: accumulate over k, then the epilogue."""
+    """One register tile: accumulate over k in registers, lay the sums down in ``tile``, then the epilogue row by row.
+
+    Through memory, because the epilogue is then one loop and not one copy a row, and rows and columns past the end cost nothing.
+    """
     name = compute_name(problem.node.dtype)
     accumulators = [code.local(name, width, f"acc{i}") for i in range(height)]
     for acc in accumulators:
@@ -186,23 +192,20 @@ def _tile(
     start = code.bind(packed.offset({"batch": batch, "tile": column_tile, "k": i64(0), "column": i64(0)}), "panel")
     scopes = [Scope(kernel, code, {**base, **r}) for r in rows]
     _accumulate(problem, packed, code, scopes, accumulators, start, extents, width)
+    for i, acc in enumerate(accumulators):
+        with code.loop(width, "j", "vectorized") as (j, lanes):
+            lanes.store(tile, tirx.BufferLoad(acc, [j]), i64(i * width) + j)
     first_column = code.bind(column_tile * i64(width), "first_column")
-    with code.either(first_column + i64(width) <= n) as (full, partial):
-        for i in range(height):
-            with full.when(first_row + i64(i) < m) as body, body.loop(width, "j", _kind(kernel)) as (j, lanes):
-                _epilogue(kernel, problem, lanes, base, first_row + i64(i), first_column + j, accumulators[i], j, extents)
-        # A copy on the stack: an accumulator that is read at a variable position would not stay in registers.
-        spilled = [partial.local(name, width, f"spill{i}") for i in range(height)]
-        for acc, spill in zip(accumulators, spilled, strict=True):
-            with partial.loop(width, "j", "vectorized") as (j, lanes):
-                lanes.store(spill, tirx.BufferLoad(acc, [j]), j)
-        for i in range(height):
-            with partial.when(first_row + i64(i) < m) as body, body.loop(n - first_column, "j") as (j, lanes):
-                _epilogue(kernel, problem, lanes, base, first_row + i64(i), first_column + j, spilled[i], j, extents)
+    columns_here = code.bind(tirx.Min(i64(width), n - first_column), "columns_here")
+    with code.loop(code.bind(tirx.Min(i64(height), m - first_row), "rows_here"), "i") as (i, body):
+        coords = {**base, **unflatten(body, body.bind(first_row + i, "row"), problem.rows, extents)}
+        scope = Scope(kernel, body, coords)
 
+        def step(inner: Code, at: Expr, kind: str, lanes_wide: int, stage: int) -> None:
+            with inner.loop(lanes_wide, "j", kind) as (j, lanes):
+                _epilogue(problem, scope, lanes, first_column, at + j, tile, i * i64(width), extents)
 
-def _kind(kernel: Kernel) -> str:
-    return "vectorized" if vectorizable(tuple(kernel.group.stored)) else "serial"
+        strips(body, i64(0), columns_here, steps, step)
 
 
 def _accumulate(
@@ -248,27 +251,24 @@ def _accumulate(
 
 
 def _epilogue(
-    kernel: Kernel,
     problem: Problem,
+    row: Scope,
     code: Code,
-    base: dict[str, Expr],
-    row: Expr,
-    column: Expr,
-    acc: object,
-    j: Expr,
+    first_column: Expr,
+    at: Expr,
+    tile: object,
+    tile_row: Expr,
     extents: dict[str, Expr],
 ) -> None:
-    """The group's stored values at one row and one column (or a vector of them)."""
-    coords = {
-        **base,
-        **unflatten(code, row, problem.rows, extents),
-        **unflatten(code, column, problem.columns, extents),
-    }
-    scope = Scope(kernel, code, coords, held={id(problem.node): lambda at: tirx.BufferLoad(acc, [j])})
+    """The group's stored values in one row, at one column or a vector of them."""
+    kernel = row.env
+    assert isinstance(kernel, Kernel)
+    coords = unflatten(code, first_column + at, problem.columns, extents)
+    scope = row.inner(code, coords, held={id(problem.node): lambda _: tirx.BufferLoad(tile, [tile_row + at])})
     values = [(node, scope.value(node)) for node in kernel.group.stored]
     for node, value in values:
         for place in kernel.destinations(node):
-            place.store(code, coords, value)
+            place.store(code, scope.coords, value)
 
 
 def _default(group: Group, arch: str) -> Config:
