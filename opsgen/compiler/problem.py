@@ -113,7 +113,7 @@ def serialize(graph: Graph) -> str:
         lines.append([*own, [numbers[id(c)] for c in n.children()]])
 
     walk(graph.outputs(), visit)
-    results = [[r.name, numbers[id(r.value)], r.dtype.name, r.updates.name if r.updates else None] for r in graph.results]
+    results = [[r.name, numbers[id(r.value)], r.dtype.name, None if r.updates is None else r.updates.name] for r in graph.results]
     inputs = [[i.name, list(i.dims), i.dtype.name] for i in graph.inputs]
     extents = {d: str(e) for d, e in graph.extents.items()}
     constraints = [[c.expr, c.message] for c in graph.constraints]
