@@ -109,6 +109,9 @@ ERRORS: dict[str, ErrorEntry] = {
     "E3007": ErrorEntry(_C, "unknown op {found!r}; known ops: {known}."),
     "E3008": ErrorEntry(_C, "dim {dim!r} bound to {found}; {wanted}."),
     "E3009": ErrorEntry(_C, "nothing to compile: {found}. {fix}"),
+    "E3010": ErrorEntry(_C, "op {found!r} cannot be loaded: {reason}. {fix}"),
+    "E3011": ErrorEntry(_C, "unknown stage {found!r}; the stages are {known}. {fix}"),
+    "E3012": ErrorEntry(_C, "op {op!r}: TVM TE has no form of {found}. {fix}"),
     # --- E4xxx: library and call ------------------------------------------------------------------------------------
     "E4001": ErrorEntry(
         UnknownOpError,
