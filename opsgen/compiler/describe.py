@@ -8,7 +8,6 @@ from typing import Any
 
 from .. import __version__
 from ..analysis import cost
-from ..dsl.extent import Extent
 from ..dsl.op import Graph, Op
 from ..dsl.signature import _UNSET, Parameter
 from ..dsl.trace import ROWS
@@ -51,9 +50,10 @@ def kernel(plan: Plan) -> manifest.Kernel:
         for r in graph.results
         if r.updates is None
     )
-    bytes_needed = Extent.const(0)
-    for s in plan.spaces:
-        bytes_needed = bytes_needed + s.elements * s.dtype.bytes
+    needed = []
+    for slot in plan.slots():
+        sizes = [str(s.elements * s.dtype.bytes) for s in slot]
+        needed.append(f"max({', '.join(sizes)})" if len(sizes) > 1 else f"({sizes[0]})")
     return manifest.Kernel(
         symbol=plan.symbol,
         op=graph.op,
@@ -64,7 +64,7 @@ def kernel(plan: Plan) -> manifest.Kernel:
         attributes=dict(graph.attributes),
         absent=tuple(sorted(graph.absent)),
         constraints=tuple(manifest.Constraint(c.expr, c.message) for c in graph.constraints),
-        workspace=str(bytes_needed),
+        workspace=" + ".join(needed) or "0",
         flops=str(cost.flops(graph)),
         bytes=str(cost.bytes_moved(graph)),
         groups=tuple(

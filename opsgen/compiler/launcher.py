@@ -82,8 +82,8 @@ def entry(plan: Plan) -> dict[str, Any]:
             {"var": by_name[n]["var"], "name": n, "limit": c_expr(e), "type": _INDEX_TYPES[_input(graph, n).dtype.name]}
             for n, e in limits.items()
         ],
-        "spaces": [
-            {"var": f"w_{s.name}", "bytes": f"{c_expr(s.elements)} * {s.dtype.bytes}"} for s in plan.spaces
+        "slots": [
+            [{"var": f"w_{s.name}", "bytes": f"{c_expr(s.elements)} * {s.dtype.bytes}"} for s in slot] for slot in plan.slots()
         ],
         "launches": [
             {"name": launch.name, "arguments": [_value(p, graph) for p in launch.params]} for launch in plan.launches

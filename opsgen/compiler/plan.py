@@ -38,6 +38,25 @@ class Plan:
     steps: tuple[Step, ...]
     spaces: tuple[Workspace, ...]
 
+    def slots(self) -> list[list[Workspace]]:
+        """Workspaces that share memory: each is last used before the next is first used."""
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
+        for i, launch in enumerate(self.launches):
+            for p in launch.params:
+                if p.kind == "workspace":
+                    first.setdefault(p.name, i)
+                    last[p.name] = i
+        slots: list[list[Workspace]] = []
+        for space in sorted(self.spaces, key=lambda s: first[s.name]):
+            for slot in slots:
+                if last[slot[-1].name] < first[space.name]:
+                    slot.append(space)
+                    break
+            else:
+                slots.append([space])
+        return slots
+
     @property
     def launches(self) -> tuple[Launch, ...]:
         return tuple(launch for step in self.steps for launch in step.launches)

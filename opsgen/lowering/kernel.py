@@ -127,9 +127,11 @@ class Kernel(Environment):
                 return self._result(r)
         home = self.partition.home[id(node)]
         position = next(i for i, s in enumerate(home.stored) if s is node)
+        # In the order in which the group makes it: that of the expression is an accident of which operand stood left.
+        order = home.reductions[0].dims + home.over if home.reductions else node.dims
         return self.workspace(
             f"group{home.index}_{position}",
-            {d: self.graph.extent(d) for d in node.dims},
+            {d: self.graph.extent(d) for d in order if d in node.dims},
             compute_type(node.dtype),
         )
 
@@ -145,10 +147,7 @@ class Kernel(Environment):
     def memory(self, node: Tensor) -> Memory | None:
         if isinstance(node, Input):
             return self.input(node)
-        home = self.partition.home.get(id(node))
-        if home is None or home is self.group or not any(s is node for s in home.stored):
-            return None
-        return self._stored(node)
+        return self._stored(node) if self.partition.read_from(self.group, node) is not None else None
 
     def destinations(self, node: Tensor) -> list[Memory]:
         """All the places where a stored node of this group goes."""
@@ -189,8 +188,7 @@ def _reads(partition: Partition, group: Group, node: Tensor) -> bool:
         seen.add(id(n))
         if n is node:
             return True
-        home = partition.home.get(id(n))
-        if home is not None and home is not group and any(s is n for s in home.stored):
+        if partition.read_from(group, n) is not None:
             continue
         stack.extend(n.children())
     return False
