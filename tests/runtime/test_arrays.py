@@ -145,10 +145,15 @@ def test_any_layout_gives_the_same_answer(lib, name, x, copies):
         assert (stats.calls, stats.copies_in, stats.copies_out) == (turn, turn * (copies + 1), 0)
 
 
-@pytest.mark.parametrize("name, x, copies", LAYOUTS, ids=[name for name, _, _ in LAYOUTS])
+TORCH_LAYOUTS = [  # torch has neither negative strides nor parts of elements, and warns of read-only memory
+    entry
+    for entry in LAYOUTS
+    if entry[1].flags.writeable and not any(stride % 4 or stride < 0 for stride in entry[1].strides)
+]
+
+
+@pytest.mark.parametrize("name, x, copies", TORCH_LAYOUTS, ids=[name for name, _, _ in TORCH_LAYOUTS])
 def test_any_layout_of_torch_gives_the_same_answer(lib, torch, name, x, copies):
-    if any(stride % 4 or stride < 0 for stride in x.strides) or not x.flags.writeable:
-        pytest.skip("torch has no such tensors")
     tensor, weight = torch.from_numpy(np.asarray(x)), torch.arange(10.0)[::2]
     wanted = tensor.double() * 3 + weight
     for turn in (1, 2):
@@ -157,6 +162,22 @@ def test_any_layout_of_torch_gives_the_same_answer(lib, torch, name, x, copies):
         assert torch.equal(found.double(), wanted)
         stats = lib.stats["scale_add"]
         assert (stats.calls, stats.copies_in, stats.copies_out) == (turn, turn * (copies + 1), 0)
+
+
+def test_arrays_of_one_layout_that_differ_otherwise(lib):
+    """Each is told from the one before, though shapes, strides and dtypes are the same."""
+    plain, weight = values((2, 3)), values((3,))
+    read_only = plain.copy()
+    read_only.flags.writeable = False
+    odd = np.zeros(25, np.uint8)[1:].view(np.float32).reshape(2, 3)
+    odd[...] = plain
+    for turn in (1, 2):
+        for x in (plain, read_only, odd):
+            np.testing.assert_array_equal(lib.scale_add(x, weight), plain + weight)
+        assert lib.stats["scale_add"].copies_in == turn
+    lib.scale_add(plain, weight, out=np.empty_like(plain))
+    with pytest.raises(CallError, match="E4017: scale_add: argument 'out' is a read-only array"):
+        lib.scale_add(plain, weight, out=read_only)
 
 
 OUTS = {
@@ -351,6 +372,17 @@ def test_more_than_2_31_elements(lib):
     info = describe("op", "x", np.broadcast_to(np.float32(1), (1 << 32, 3)))[1]
     assert info.shape == (1 << 32, 3) and info.strides == (0, 0)
     assert not layout.is_direct(info.shape, info.strides, 1)
+
+
+def test_expanded_torch_tensors(lib, torch):
+    row, weight = torch.arange(5.0), torch.arange(5.0).expand(5)
+    for shape, copies in (((2, 3, 5), 0), ((5,), 0)):
+        x = row.expand(shape)
+        assert torch.equal(lib.scale_add(x, weight), x + weight)
+        assert lib.stats["scale_add"].copies_in == copies
+    column = torch.arange(3.0)[:, None].expand(3, 5)
+    assert torch.equal(lib.scale_add(column, weight), column + weight)
+    assert lib.stats["scale_add"].copies_in == 1
 
 
 # --- torch's own ways -------------------------------------------------------------------------------------------------

@@ -103,6 +103,15 @@ def test_lying_lengths(tmp_path, library_path, offset):
         load(path)
 
 
+def test_reserved_field_of_the_footer(tmp_path, library_path):
+    data = bytearray(library_path.read_bytes())
+    data[-FOOTER + 12] = 1
+    path = tmp_path / "a.so"
+    path.write_bytes(data)
+    with raises("E4012", "footer"):
+        load(path)
+
+
 def test_newer_format_is_told_apart_from_damage(tmp_path):
     path = tmp_path / "a.so"
     path.write_bytes(sealed(handmade.elf(), b'{"format": 7, "surprise": 1}', 7))
