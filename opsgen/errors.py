@@ -84,9 +84,6 @@ ERRORS: dict[str, ErrorEntry] = {
     "E1011": ErrorEntry(
         _D, "{where}the constant {found} does not fit {dtype}, whose largest value is {limit}. Use a smaller constant."
     ),
-    "E1012": ErrorEntry(
-        _D, "{where}an op named {op!r} is already registered by {owner}. Choose another name, or pass priority=..."
-    ),
     "E1013": ErrorEntry(
         _D,
         "{where}{dims} of a result cannot be put in an order: {found}. Name the order: og.transpose(x, 'a', 'b', ...).",

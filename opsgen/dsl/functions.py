@@ -437,8 +437,13 @@ def merge(x: Tensor, *dims: str, into: str) -> Tensor:
 
 
 def transpose(x: Tensor, *dims: str) -> Tensor:
-    """The same tensor with its dims in the given order; only the order of an op's result depends on it."""
+    """The same tensor with its dims in the given order; only the order of an op's result depends on it.
+
+    ``"..."`` comes first, as it does in every result.
+    """
     trace = _of(x, "transpose")
+    if "..." in dims[1:]:
+        raise error("E1006", where=user_line(), found=list(dims), what="og.transpose")
     order = tuple(d for n in dims for d in (trace.frames[-1].lead if n == "..." else (trace.resolve(n),)))
     if sorted(order) != sorted(x.dims):
         raise error("E1013", where=user_line(), dims=list(dims), found=f"the tensor has dims {list(x.dims)}")

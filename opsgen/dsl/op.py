@@ -16,7 +16,7 @@ from .functions import rename
 from .location import definition_line, raised_line, user_line
 from .signature import Parameter, TensorSpec, dtype_choices
 from .tensor import At, Const, Index, Input, Scalar, Tensor, as_tensor, elementwise
-from .trace import ROWS, Constraint, Frame, Trace, active, tracing
+from .trace import ROWS, Constraint, Frame, Trace, active, current, tracing
 
 
 @dataclass(frozen=True)
@@ -242,6 +242,7 @@ class Op:
         if not returned:
             raise error("E1009", where=where, op=self.name, found="no results")
         found = []
+        lead = current().frames[-1].lead
         mutable = {i.name: i for i in inputs if i.mutable}
         for name, value in returned._named.items():
             if isinstance(value, (int, float)):
@@ -260,6 +261,8 @@ class Op:
                         value = elementwise("where", elementwise("ge", Index(d), 0), value, value)
                 if value.dims != target.dims:  # it is stored in the parameter's memory, so in the parameter's order
                     value = At(value, {}, target.dims, exact=True)
+            elif lead and lead[0] in value.dims[1:]:  # "..." comes first in every result: w["n"] * x["...", "n"] too
+                value = At(value, {}, (lead[0], *(d for d in value.dims if d != lead[0])), exact=True)
             found.append(Result(name, value, target.dtype if target is not None else value.dtype, target))
         for name in mutable:
             if name not in returned._named:

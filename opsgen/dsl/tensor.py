@@ -460,7 +460,8 @@ def elementwise(op: str, *operands: Any) -> Tensor:
             refuse(f"{args[1].dtype.name} and {args[2].dtype.name}", "two branches that are both numbers or both bool")
         dtype, weak = common_type(args[1:])
         _check_constants(args[1:], dtype, weak)
-        return Map(op, args, broadcast_dims(args), dtype, weak)
+        # The values' dims first, then those that only the condition has: a mask does not turn a result around.
+        return Map(op, args, broadcast_dims((*args[1:], args[0])), dtype, weak)
     if "bool" in kinds:
         refuse("bool", "numbers; og.where(b, 1.0, 0.0) or og.cast(b, dtype) makes one of a bool")
     dtype, weak = common_type(args)

@@ -29,7 +29,7 @@ BINARY: list[tuple[Callable[[Any, Any], Any], Callable[[Array, Array], Array]]] 
     (lambda x, y: x * y, np.multiply),
     (og.max, np.maximum),
     (og.min, np.minimum),
-    (lambda x, y: og.where(x < y, y, x * 2.0), lambda x, y: np.where(x < y, y, x * 2)),
+    (lambda x, y: og.where(x < y, x * 2.0, y), lambda x, y: np.where(x < y, x * 2, y)),
 ]
 REDUCTIONS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "sum": lambda x, axes: x.sum(axis=axes, keepdims=True),
