@@ -11,13 +11,14 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import timeit
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from opsgen.runtime import load
+from opsgen.runtime import ffi, load
 from tests.runtime import handmade
 
 
@@ -81,6 +82,18 @@ def test_import_of_torch_in_another_thread_is_not_disturbed() -> None:
         print(problems)
     """)
     assert found == "[]"
+
+
+def test_torch_is_hidden_from_one_thread_only() -> None:
+    finder = ffi._WithoutTorch()
+    with pytest.raises(ModuleNotFoundError, match="torch is hidden"):
+        finder.find_spec("torch")
+    assert finder.find_spec("torchvision") is None
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(finder.find_spec("torch")))
+    thread.start()
+    thread.join()
+    assert found == [None]
 
 
 def test_a_failed_import_leaves_no_trace() -> None:

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from opsgen.errors import CallError, InternalError, ResourceError
-from opsgen.runtime import load
+from opsgen.runtime import load, selection
+from opsgen.runtime.arrays import ArrayInfo
 from opsgen.runtime.manifest import Constraint, Kernel, ScalarParam, Signature, TensorParam
 from tests.runtime import handmade
 from tests.runtime.handmade import tensor
@@ -346,6 +347,19 @@ def test_device(lib, torch, monkeypatch):
     monkeypatch.setattr(torch_arrays.TorchAdapter, "describe", lambda self, x: plain(x)._replace(device="cuda:0"))
     with raises("E4006: same: argument 'x' is on cuda:0; this library runs on x86 (cpu). Move it there."):
         lib.same(torch.zeros(2, 3))
+
+
+def test_arguments_on_two_devices():
+    kernel = handmade.scale_add()
+    candidate = selection.Candidate(kernel, "cuda", "a.so", 0, print, {})
+    signature = handmade.SIGNATURES["scale_add"]
+    infos = [ArrayInfo((2, 3), (3, 1), "float32", "cuda:0", "torch", True, True)]
+    infos.append(ArrayInfo((3,), (1,), "float32", "cuda:1", "torch", True, True))
+    call = ("scale_add", signature, [candidate], list(zip(signature.tensors, infos)), {}, lambda: None)
+    with raises("E4006: scale_add: argument 'weight' is on cuda:1; this library runs on cuda:0 here, where 'x' is."):
+        selection.select(*call)
+    call[3][1] = (signature.tensors[1], infos[1]._replace(device="cuda:0"))
+    assert selection.select(*call).outputs == ((2, 3),)
 
 
 # --- results and out --------------------------------------------------------------------------------------------------

@@ -168,6 +168,7 @@ def test_two_files_that_describe_an_op_differently(tmp_path):
         (("rows > 4",), (), True),
         (("rows >= 5000",), ("rows <= 5000",), True),
         (("rows > 5000",), ("rows <= 5000",), False),
+        (("rows > 5000",), ("rows < 5002",), True),
         (("rows > 4",), ("hidden > 4",), True),
         (("rows > 4", "hidden < 9"), ("rows > 4", "hidden >= 9"), False),
         (("hidden % 16 == 0",), ("hidden % 16 != 0",), False),
