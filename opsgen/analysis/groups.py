@@ -52,8 +52,23 @@ class Partition:
     groups: tuple[Group, ...]
     home: dict[int, Group]
 
+    def read_from(self, group: Group, node: Tensor) -> Group | None:
+        """The other group whose stored value ``group`` reads for the node; see `read_from`."""
+        return read_from(self.home, group, node)
+
     def results_of(self, group: Group) -> list[Result]:
         return [r for r in self.graph.results if any(s is r.value for s in group.stored)]
+
+
+def read_from(home: dict[int, Group], group: Group, node: Tensor) -> Group | None:
+    """The other group whose stored value ``group`` reads for the node; None where it computes the node itself.
+
+    A free value that became a result is stored by a group of its own, which others do not wait for: they compute it again.
+    """
+    owner = home.get(id(node))
+    if owner is None or owner is group or owner not in group.after:
+        return None
+    return owner if any(s is node for s in owner.stored) else None
 
 
 def is_transpose(node: Tensor) -> bool:

@@ -7,9 +7,11 @@ operands where it lies in that group's space. A value that another group reads, 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..dsl.op import Graph
-from ..dsl.tensor import At, Map, Reduce, Tensor, walk
-from .groups import Group, Partition, factors, is_transpose
+from ..dsl.tensor import At, Concat, Map, Reduce, Tensor, walk
+from .groups import Group, Partition, factors, is_transpose, read_from
 
 
 def partition(graph: Graph) -> Partition:
@@ -179,17 +181,50 @@ class _Partitioner:
         self.materialise(node)
 
     def order_updates(self) -> None:
-        """Groups that overwrite a Mut parameter run after all that read its old value."""
-        for result in self.graph.results:
+        """Groups that overwrite a Mut parameter run after all that read its old value.
+
+        Where a reader needs what the writer computes, or the writer itself reads elements that another of its steps may have overwritten,
+        the new value goes to memory of its own first, and a last group copies it.
+        """
+        results = list(self.graph.results)
+        for i, result in enumerate(results):
             if result.updates is None:
                 continue
-            writer = self.home[id(result.value)]
-            for group in self.groups:
-                if group is not writer and any(_reaches(s, result.updates) for s in group.stored):
-                    if group.needs(writer):
-                        continue
-                    if group not in writer.after:
-                        writer.after.append(group)
+            writer, value, old = self.home[id(result.value)], result.value, result.updates
+            readers = self.readers(old)
+            if not self.in_place(writer, old) or any(g.needs(writer) for g in readers if g is not writer):
+                copy = At(value, {}, value.dims, exact=True)
+                writer = self.open("map", copy.dims)
+                self.join(writer, copy, (value,))
+                writer.store(copy)
+                results[i] = replace(result, value=copy)
+            writer.after.extend(g for g in readers if g is not writer and g not in writer.after)
+        self.graph = replace(self.graph, results=tuple(results))
+
+    def readers(self, node: Tensor) -> list[Group]:
+        """The groups that read an input."""
+        return [g for g in self.groups if g.stored and any(n is node for n in self.computed(g, (*g.stored, *g.reductions)))]
+
+    def computed(self, group: Group, roots: tuple[Tensor, ...]) -> list[Tensor]:
+        """The nodes that a group goes through for ``roots``: all before what it reads from other groups."""
+        found: dict[int, Tensor] = {}
+        stack = list(roots)
+        while stack:
+            n = stack.pop()
+            if id(n) not in found and read_from(self.home, group, n) is None:
+                found[id(n)] = n
+                stack.extend(n.children())
+        return list(found.values())
+
+    def in_place(self, writer: Group, old: Tensor) -> bool:
+        """Whether the group reads each element of a parameter only where and before it writes it."""
+        elsewhere: list[Tensor] = [r.arg for r in writer.reductions] if writer.pattern == "contraction" else []
+        for n in self.computed(writer, (*writer.stored, *writer.reductions)):
+            if isinstance(n, Concat):
+                elsewhere.extend(n.parts)
+            elif isinstance(n, At) and not is_transpose(n):
+                elsewhere.append(n.source)
+        return all(n is not old for n in self.computed(writer, tuple(elsewhere)))
 
     def sorted(self) -> list[Group]:
         done: list[Group] = []

@@ -18,6 +18,8 @@ from ..runtime import Library, load
 from ..runtime.library_file import write
 from .problem import Variant, enumerate_problems
 
+_SHIM_EXPORTS = ("opsgen_threads_runtime", "opsgen_cpu_level")
+
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many steps are done, and how many there are."""
 
@@ -102,20 +104,26 @@ def _build(problems: list[Any], targets: tuple[Target, ...], folder: Path, progr
     from opsgen.targets.x86 import codegen, toolchain
 
     from . import describe, launcher
-    from .plan import make_plan
+    from .plan import make_plans
 
     total = len(problems) * len(targets) + 3
-    plans, objects, seen = [], [], set()
+    plans, objects = [], []
     for target in targets:
         functions: dict[str, Any] = {}
-        for problem in problems:
-            plan = make_plan(problem, target)
-            if plan.symbol in seen:
-                continue
-            seen.add(plan.symbol)
-            plans.append(plan)
-            functions.update({launch.name: launch.function for launch in plan.launches})
-            progress(f"{problem.op.name} for {target}", len(plans), total)
+        seen: set[str] = set()
+        for done, problem in enumerate(problems, 1):
+            for plan in make_plans(problem, target):
+                if plan.symbol in seen:
+                    continue
+                seen.add(plan.symbol)
+                plans.append(plan)
+                functions.update({launch.name: launch.function for launch in plan.launches})
+                for packing in plan.packings:
+                    symbol = launcher.pack_symbol(plan, packing)
+                    if symbol not in seen:
+                        functions[packing.launch.name] = packing.launch.function
+                        seen.add(symbol)
+            progress(f"{problem.op.name} for {target}", done, total)
         path = folder / f"{target.arch}.o"
         codegen.write_object(codegen.build(functions, target.arch), str(path))
         objects.append(path)
@@ -127,7 +135,8 @@ def _build(problems: list[Any], targets: tuple[Target, ...], folder: Path, progr
     shim = Path(__file__).parent.parent / "templates" / "x86" / "threads.cc"
     toolchain.compile_source(shim, folder / "threads.o")
     exports = folder / "exports.map"
-    names = "".join(f"    __tvm_ffi_{p.symbol};\n" for p in plans)
+    symbols = [p.symbol for p in plans] + [launcher.pack_symbol(p, k) for p in plans for k in p.packings]
+    names = "".join(f"    __tvm_ffi_{s};\n" for s in dict.fromkeys([*symbols, *_SHIM_EXPORTS]))
     exports.write_text("{\n  global:\n" + names + "  local: *;\n};\n")
     toolchain.link([*objects, folder / "launcher.o", folder / "threads.o"], folder / "library.so", exports)
     progress("linked", total, total)

@@ -11,8 +11,9 @@ from ..analysis import cost
 from ..dsl.op import Graph, Op
 from ..dsl.signature import _UNSET, Parameter
 from ..dsl.trace import ROWS
+from ..lowering.kernel import scalar_type
 from ..runtime import manifest
-from .launcher import index_limits
+from .launcher import index_limits, pack_symbol
 from .plan import Plan
 
 
@@ -36,10 +37,14 @@ def kernel(plan: Plan) -> manifest.Kernel:
     """One plan as the manifest's kernel."""
     graph = plan.problem.graph
     limits = index_limits(graph)
+    packed = {
+        p.input: manifest.PackedLayout(p.layout, f"128 + {p.dtype.bytes} * ({p.elements})", pack_symbol(plan, p))
+        for p in plan.packings
+    }
     inputs = tuple(
         manifest.TensorSpec(
             i.name, i.dtype.name, _dims(graph, i.dims), graph.leading and i.dims[:1] == (ROWS,), i.mutable,
-            str(limits[i.name]) if i.name in limits else None,
+            str(limits[i.name]) if i.name in limits else None, packed.get(i.name),
         )
         for i in graph.inputs
     )  # fmt: skip
@@ -60,7 +65,7 @@ def kernel(plan: Plan) -> manifest.Kernel:
         arch=plan.target.arch,
         inputs=inputs,
         outputs=outputs,
-        scalars=tuple(manifest.ScalarSpec(s.name, "float32") for s in graph.scalars),
+        scalars=tuple(manifest.ScalarSpec(s.name, scalar_type(graph)) for s in graph.scalars),
         attributes=dict(graph.attributes),
         absent=tuple(sorted(graph.absent)),
         constraints=tuple(manifest.Constraint(c.expr, c.message) for c in graph.constraints),

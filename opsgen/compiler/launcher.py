@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..dsl.extent import Extent
 from ..dsl.op import Graph
@@ -11,6 +12,9 @@ from ..dsl.tensor import At, Input, Map, Tensor, walk
 from ..errors import InternalError
 from ..lowering.kernel import Param
 from .plan import Plan
+
+if TYPE_CHECKING:
+    from opsgen.schedules.common.schedule import Packing
 
 _INDEX_TYPES = {"int64": "int64_t", "int32": "int32_t", "int16": "int16_t", "int8": "int8_t", "uint8": "uint8_t"}
 
@@ -49,8 +53,10 @@ def entry(plan: Plan) -> dict[str, Any]:
     written: list[dict[str, Any]] = []
     inputs: list[dict[str, Any]] = []
     position = 1
+    packed = {p.input for p in plan.packings}
     for node in graph.inputs:
         inputs.append(_tensor(node.name, node.dims, node.dtype.bytes, position, graph.leading, "in"))
+        inputs[-1]["packed"] = node.name in packed
         if node.mutable:
             written.append(inputs[-1])
         position += 1
@@ -103,7 +109,7 @@ def _tensor(name: str, dims: tuple[str, ...], itemsize: int, position: int, lead
     flattened = leading and dims[:1] == ("rows",)
     return {
         "name": name, "var": f"{prefix}_{name}", "position": position, "itemsize": itemsize,
-        "lead": len(dims) - 1 if flattened else -1, "dims": dims,
+        "lead": len(dims) - 1 if flattened else -1, "packed": False,
     }  # fmt: skip
 
 
@@ -141,6 +147,30 @@ def _strided(name: str, graph: Graph) -> tuple[str, tuple[str, ...]]:
     return "out", next(r.value.dims for r in graph.results if r.name == name)
 
 
+def pack_symbol(plan: Plan, packing: Packing) -> str:
+    """The launcher that packs: one for all kernels of an op that take a weight in the same layout and with the same dims bound."""
+    graph = plan.problem.graph
+    source = _input(graph, packing.input)
+    what = [packing.layout, str(packing.elements), *(f"{d}={graph.extents[d]}" for d in source.dims)]
+    return f"pack_{graph.op}_{packing.input}_{hashlib.sha256(repr(what).encode()).hexdigest()[:10]}"
+
+
+def pack_entry(plan: Plan, packing: Packing) -> dict[str, Any]:
+    """The template's values for the launcher that packs."""
+    graph = plan.problem.graph
+    source = _input(graph, packing.input)
+    dims = {d: f"in_{source.name}.shape[{i}]" for i, d in enumerate(source.dims) if graph.extents[d] == Extent.dim(d)}
+    return {
+        "symbol": pack_symbol(plan, packing),
+        "tensor": _tensor(source.name, source.dims, source.dtype.bytes, 1, graph.leading, "in"),
+        "dims": [{"var": f"d_{d}", "value": v} for d, v in dims.items()],
+        "launch": packing.launch.name,
+        "arguments": [
+            "Pointer(out + kPackedHeader)" if p.kind == "workspace" else _value(p, graph) for p in packing.launch.params
+        ],
+    }
+
+
 @lru_cache(maxsize=1)
 def _template() -> Any:
     import jinja2
@@ -154,6 +184,7 @@ def _template() -> Any:
 
 def render(plans: list[Plan]) -> str:
     """The launcher's source for all plans of a library."""
-    return str(_template().render(entries=[entry(p) for p in plans]))
+    packs = {pack_symbol(plan, p): pack_entry(plan, p) for plan in plans for p in plan.packings}
+    return str(_template().render(entries=[entry(p) for p in plans], packs=list(packs.values())))
 
 

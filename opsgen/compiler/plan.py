@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from opsgen.targets.names import Target
@@ -14,7 +15,9 @@ from ..lowering.kernel import Launch, Workspace
 from .problem import Problem
 
 if TYPE_CHECKING:
-    from opsgen.schedules.common.schedule import Schedule
+    from opsgen.schedules.common.schedule import Context, Packing, Schedule
+
+Configs = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Plan:
     partition: Partition
     steps: tuple[Step, ...]
     spaces: tuple[Workspace, ...]
+    packings: tuple[Packing, ...]
+    """How each input that the caller gives packed is packed."""
 
     def slots(self) -> list[list[Workspace]]:
         """Workspaces that share memory: each is last used before the next is first used."""
@@ -89,17 +94,44 @@ def choose(problem: Problem, group: Group, target: Target) -> Schedule:
     return found[0]
 
 
-def make_plan(problem: Problem, target: Target, configs: dict[str, dict[str, int]] | None = None) -> Plan:
-    """The plan of a problem; ``configs`` replaces a schedule's default configuration by its name."""
-    from opsgen.schedules.common.schedule import Context
+def make_plans(problem: Problem, target: Target, configs: Configs | None = None) -> list[Plan]:
+    """The plan of a problem, and where it has weights that can be packed beforehand, the one that takes them packed."""
+    plan = make_plan(problem, target, configs)
+    names = frozenset(p.input for p in _packings(plan))
+    return [plan, make_plan(problem, target, configs, names)] if names else [plan]
 
+
+def make_plan(
+    problem: Problem, target: Target, configs: Configs | None = None, packed: frozenset[str] = frozenset()
+) -> Plan:
+    """The plan of a problem; ``configs`` replaces parts of a schedule's default configuration, by its name."""
     parts = partition(problem.graph)
-    symbol = f"{problem.op.name}_{problem.hash()[:10]}_{target.arch}"
+    symbol = f"{problem.op.name}_{problem.hash()[:10]}_{target.arch}" + ("_packed" if packed else "")
     spaces: dict[str, Workspace] = {}
     steps: list[Step] = []
     for group in parts.groups:
         schedule = choose(problem, group, target)
         config: dict[str, Any] = {**schedule.default(group, target.arch), **(configs or {}).get(schedule.name, {})}
-        context = Context(parts, group, f"{symbol}_g{group.index}", target.arch, spaces)
+        context = _context(parts, group, symbol, target, spaces, packed)
         steps.append(Step(group, schedule, config, tuple(schedule.build(context, config))))
-    return Plan(problem, target, symbol, parts, tuple(steps), tuple(spaces.values()))
+    plan = Plan(problem, target, symbol, parts, tuple(steps), tuple(spaces.values()), ())
+    return replace(plan, packings=_packings(plan)) if packed else plan
+
+
+def _context(
+    parts: Partition, group: Group, symbol: str, target: Target, spaces: dict[str, Workspace], packed: frozenset[str]
+) -> Context:
+    from opsgen.schedules.common.schedule import Context
+
+    return Context(parts, group, f"{symbol}_g{group.index}", target.arch, spaces, packed)
+
+
+def _packings(plan: Plan) -> tuple[Packing, ...]:
+    """The packings that the plan's groups offer, one an input."""
+    found: dict[str, Packing] = {}
+    for step in plan.steps:
+        context = _context(plan.partition, step.group, plan.symbol, plan.target, {}, frozenset())
+        packing = step.schedule.packing(context, step.config)
+        if packing is not None:
+            found[packing.input] = packing
+    return tuple(found.values())

@@ -15,8 +15,8 @@ from tvm import tirx
 from ..analysis.groups import Group, Partition
 from ..dsl.dtypes import DType, compute_type
 from ..dsl.extent import Extent
-from ..dsl.op import Result
-from ..dsl.tensor import Input, Scalar, Tensor
+from ..dsl.op import Graph, Result
+from ..dsl.tensor import Input, Scalar, Tensor, walk
 from .statements import Code, Expr, function, i64, mul, pointer, view
 from .to_tir import Environment, Memory, storage_name
 
@@ -80,7 +80,8 @@ class Kernel(Environment):
     def extent(self, dim: str) -> Expr:
         return self.expr(self.graph.extent(dim))
 
-    def scalar(self, node: Scalar, dtype: str) -> Expr:
+    def scalar(self, node: Scalar) -> Expr:
+        dtype = scalar_type(self.graph)
         return self._param(Param("scalar", node.name, dtype=dtype), node.name, dtype)
 
     # -- memory --------------------------------------------------------------------------------------------------------
@@ -106,19 +107,26 @@ class Kernel(Environment):
 
     def workspace(self, name: str, dims: Mapping[str, Extent], dtype: DType) -> Memory:
         """Memory of the plan, dense in the order of ``dims``; made on first use."""
-        if ("workspace", name) not in self._memory:
-            count = Extent.const(1)
-            for e in dims.values():
-                count = count * e
-            self.spaces.setdefault(name, Workspace(name, count, dtype))
+        count = Extent.const(1)
+        for e in dims.values():
+            count = count * e
+        self.spaces.setdefault(name, Workspace(name, count, dtype))
+        return self._dense("workspace", name, dims, dtype)
+
+    def packed_input(self, name: str, dims: Mapping[str, Extent], dtype: DType) -> Memory:
+        """An input that the caller packed: what follows its header, dense in the order of ``dims``."""
+        return self._dense("input", name, dims, dtype)
+
+    def _dense(self, kind: str, name: str, dims: Mapping[str, Extent], dtype: DType) -> Memory:
+        if (kind, name) not in self._memory:
             strides: dict[str, Expr] = {}
             step = Extent.const(1)
             for d in reversed(dims):
                 strides[d] = self.expr(step)
                 step = step * dims[d]
-            buffer = self._pointer("workspace", name, dtype)
-            self._memory["workspace", name] = Memory(name, tuple(dims), dtype, buffer, strides)
-        return self._memory["workspace", name]
+            buffer = self._pointer(kind, name, dtype)
+            self._memory[kind, name] = Memory(name, tuple(dims), dtype, buffer, strides)
+        return self._memory[kind, name]
 
     def _stored(self, node: Tensor) -> Memory:
         """Where other groups read a stored node: its workspace, or a result's memory where that holds it exactly."""
@@ -177,8 +185,15 @@ class Kernel(Environment):
         return Launch(self.name, function(self.name, list(self._params.values()), body.block()), tuple(self._params))
 
 
+def scalar_type(graph: Graph) -> str:
+    """The type in which a graph's run-time scalars are passed: double where something is computed in double."""
+    wide: list[bool] = []
+    walk(graph.outputs(), lambda n: wide.append(compute_type(n.dtype).name == "float64"))
+    return "float64" if any(wide) else "float32"
+
+
 def _reads(partition: Partition, group: Group, node: Tensor) -> bool:
-    """Whether the group's expressions reach the node before another stored value of another group."""
+    """Whether the group reads the node from memory."""
     seen: set[int] = set()
     stack: list[Tensor] = [*group.stored, *group.reductions]
     while stack:
@@ -186,9 +201,9 @@ def _reads(partition: Partition, group: Group, node: Tensor) -> bool:
         if id(n) in seen:
             continue
         seen.add(id(n))
-        if n is node:
-            return True
         if partition.read_from(group, n) is not None:
+            if n is node:
+                return True
             continue
         stack.extend(n.children())
     return False

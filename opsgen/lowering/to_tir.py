@@ -104,7 +104,7 @@ class Environment:
     def extent(self, dim: str) -> Expr:
         raise NotImplementedError
 
-    def scalar(self, node: Scalar, dtype: str) -> Expr:
+    def scalar(self, node: Scalar) -> Expr:
         raise NotImplementedError
 
     def memory(self, node: Tensor) -> Memory | None:
@@ -189,7 +189,7 @@ class Scope:
         if isinstance(node, Const):
             return constant(node.value, compute_name(node.dtype))
         if isinstance(node, Scalar):
-            return self.env.scalar(node, "float32")
+            return self.env.scalar(node)
         if isinstance(node, Index):
             return coords[node.dim]
         if isinstance(node, Size):
@@ -332,7 +332,35 @@ class Scope:
         if name.startswith("float"):
             quotient = self.bind(tirx.floor(tirx.Div(a, b)))
             return quotient if op == "floordiv" else tirx.Sub(a, tirx.Mul(quotient, b))
-        return tirx.FloorDiv(a, b) if op == "floordiv" else tirx.FloorMod(a, b)
+        return self._floor_of_integers(op, a, b, name)
+
+    def _floor_of_integers(self, op: str, a: Expr, b: Expr, name: str) -> Expr:
+        """Division rounded down. By 0 it gives 0, as in numpy; the CPU's would trap there, and for -2^63 // -1.
+
+        Made of truncating division: TVM's floor division cannot be lowered where the same divisor is met in two ranges.
+        """
+        zero, one, minus = constant(0, name), constant(1, name), constant(-1, name)
+        if known(b) not in (None, 0, -1):
+            divisor: Expr = b
+        else:
+            b = self.bind(b)
+            divisor = self.bind(tirx.Select(tirx.Or(b == zero, b == minus), one, b))
+        a = self.bind(a)
+        quotient = self.bind(tirx.truncdiv(a, divisor))
+        rest = self.bind(tirx.Sub(a, tirx.Mul(quotient, divisor)))
+        if name.startswith("uint"):
+            found = quotient if op == "floordiv" else rest
+        else:
+            below = tirx.And(rest != zero, (rest < zero) != (divisor < zero))
+            if op == "floordiv":
+                found = tirx.Select(below, tirx.Sub(quotient, one), quotient)
+            else:
+                found = tirx.Select(below, tirx.Add(rest, divisor), rest)
+        if divisor is b:
+            return found
+        if op == "mod":
+            return tirx.Select(divisor == b, found, zero)
+        return tirx.Select(b == zero, zero, tirx.Select(b == minus, tirx.Sub(zero, a), found))
 
 
 def _to(x: Expr, name: str) -> Expr:

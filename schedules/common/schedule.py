@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from opsgen.analysis.groups import Group, Partition
+from opsgen.dsl.dtypes import DType
+from opsgen.dsl.extent import Extent
 from opsgen.lowering.kernel import Launch, Workspace
 
 Config = Mapping[str, int]
@@ -14,13 +16,29 @@ Config = Mapping[str, int]
 
 @dataclass
 class Context:
-    """What a schedule gets to build from: the group, where kernels' names start, and the plan's workspaces (added to)."""
+    """What a schedule gets to build from: the group, where kernels' names start, the plan's workspaces (added to), and the inputs that
+    the caller gives packed."""
 
     partition: Partition
     group: Group
     prefix: str
     arch: str
     spaces: dict[str, Workspace] = field(default_factory=dict)
+    packed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Packing:
+    """A layout in which a schedule can take an input: packed once by `launch`, it saves the work of every call.
+
+    ``layout`` names it exactly: equal names mean equal bytes. ``elements`` of ``dtype`` follow the header.
+    """
+
+    input: str
+    layout: str
+    elements: Extent
+    dtype: DType
+    launch: Launch
 
 
 @dataclass(frozen=True)
@@ -35,6 +53,7 @@ class Schedule:
     serves: Callable[[Group, str], bool]
     default: Callable[[Group, str], Config]
     build: Callable[[Context, Config], list[Launch]]
+    packing: Callable[[Context, Config], Packing | None] = lambda context, config: None
 
     def describe(self) -> dict[str, Any]:
         """For listings."""

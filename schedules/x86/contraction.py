@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from opsgen.analysis import cost
-from opsgen.analysis.groups import Group, factors
+from opsgen.analysis.groups import Group, factors, is_transpose
 from opsgen.dsl.dtypes import compute_type
 from opsgen.dsl.extent import Extent
-from opsgen.dsl.tensor import Reduce, Tensor
+from opsgen.dsl.tensor import Input, Reduce, Tensor, walk
 from opsgen.lowering.kernel import Kernel, Launch
 from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, known, mul
 from opsgen.lowering.to_tir import Memory, Scope, compute_name
-from opsgen.schedules.common.schedule import Config, Context, Schedule
+from opsgen.schedules.common.schedule import Config, Context, Packing, Schedule
 from tvm import tirx
 
 from .vectors import strips, unflatten, vectorizable, widths
@@ -45,8 +45,41 @@ class Problem:
 def build(context: Context, config: Config) -> list[Launch]:
     """The packing kernel and the product."""
     problem = Problem(context.group)
-    packed, pack = _pack(context, config, problem)
-    return [pack, _product(context, config, problem, packed)]
+    source = packable(context, problem)
+    if source is not None and source.name in context.packed:
+        return [_product(context, config, problem)]
+    return [_pack(context, config, problem), _product(context, config, problem)]
+
+
+def packable(context: Context, problem: Problem) -> Input | None:
+    """The parameter that the right operand is, if nothing else reads it: a weight."""
+    graph = context.partition.graph
+    source: Tensor = problem.right
+    while is_transpose(source):
+        source = source.children()[0]
+    readers: list[Tensor] = []
+    walk(graph.outputs(), lambda n: readers.append(n) if any(c is source for c in n.children()) else None)
+    if not isinstance(source, Input) or source.mutable or len(readers) != 1:
+        return None
+    return None if any(r.value is source for r in graph.results) else source
+
+
+def packing(context: Context, config: Config) -> Packing | None:
+    """How a weight is packed for this group, if it has one."""
+    problem = Problem(context.group)
+    source = packable(context, problem)
+    if source is None:
+        return None
+    launch = _pack(context, config, problem)
+    dims = _packed_dims(Kernel("", context.partition, context.group, {}), problem, config["columns"])
+    count = Extent.const(1)
+    for extent in dims.values():
+        count = count * extent
+    roles = {**dict.fromkeys(problem.batch, "b"), **dict.fromkeys(problem.columns, "n"), **dict.fromkeys(problem.summed, "k")}
+    order = "".join(roles[d] for d in source.dims)
+    dtype = compute_type(problem.node.dtype)
+    layout = f"{context.arch}.columns{config['columns']}.{order}.{source.dtype.name}.{dtype.name}"
+    return Packing(source.name, layout, count, dtype, launch)
 
 
 def _product_of(extents: Mapping[str, Expr], dims: tuple[str, ...]) -> Expr:
@@ -70,10 +103,14 @@ def _packed_dims(kernel: Kernel, problem: Problem, width: int) -> dict[str, Exte
 
 def _packed(kernel: Kernel, context: Context, problem: Problem, width: int) -> Memory:
     dims = _packed_dims(kernel, problem, width)
-    return kernel.workspace(f"packed{context.group.index}", dims, compute_type(problem.node.dtype))
+    dtype = compute_type(problem.node.dtype)
+    source = packable(context, problem)
+    if source is not None and source.name in context.packed:
+        return kernel.packed_input(source.name, dims, dtype)
+    return kernel.workspace(f"packed{context.group.index}", dims, dtype)
 
 
-def _pack(context: Context, config: Config, problem: Problem) -> tuple[str, Launch]:
+def _pack(context: Context, config: Config, problem: Problem) -> Launch:
     """The right operand as [batch, tile, k, NR]."""
     width = config["columns"]
     kernel = Kernel(f"{context.prefix}_pack", context.partition, context.group, context.spaces)
@@ -107,7 +144,7 @@ def _pack(context: Context, config: Config, problem: Problem) -> tuple[str, Laun
                         here = Scope(kernel, real, {**inside.coords, **at})
                         packed.store(real, {**where, "k": ki, "column": j}, here.value(problem.right))
                         packed.store(past, {**where, "k": ki, "column": j}, constant(0, name))
-    return packed.name, kernel.launch()
+    return kernel.launch()
 
 
 def _contiguous_columns(kernel: Kernel, problem: Problem) -> bool:
@@ -119,7 +156,7 @@ def _contiguous_columns(kernel: Kernel, problem: Problem) -> bool:
     return memory is not None and memory.dims[-1:] == problem.columns
 
 
-def _product(context: Context, config: Config, problem: Problem, packed_name: str) -> Launch:
+def _product(context: Context, config: Config, problem: Problem) -> Launch:
     """The register-tiled product with the group's epilogue."""
     height, width = config["rows"], config["columns"]
     group = context.group
@@ -291,4 +328,5 @@ SCHEDULE = Schedule(
     serves=lambda group, arch: compute_type(group.reductions[0].dtype).kind == "float",
     default=_default,
     build=build,
+    packing=packing,
 )

@@ -229,10 +229,10 @@ def _row(
             scope.held[id(r)] = lambda coords, value=value: value
         scratch_held = {id(n): _load_kept(n, group, extents, *scratch[id(n)]) for n in p.keeps}
         scope.held.update(scratch_held)
-    for node in group.stored:
-        if set(node.dims) == set(group.space):
-            for place in kernel.destinations(node):
-                place.store(code, scope.coords, scope.value(node))
+    values = [(node, scope.value(node)) for node in group.stored if set(node.dims) == set(group.space)]
+    for node, value in values:
+        for place in kernel.destinations(node):
+            place.store(code, scope.coords, value)
 
 
 def _over_outer(scope: Scope, dims: list[str], extents: dict[str, Expr], body: Callable[[Scope], None]) -> None:
@@ -406,10 +406,10 @@ def _column(
             held[id(r)] = lambda coords: None  # marks the buffer as finished
 
     def results(here: Scope, lane: Expr) -> None:
-        for node in group.stored:
-            if set(node.dims) == set(group.space):
-                for place in kernel.destinations(node):
-                    place.store(here.code, here.coords, here.value(node))
+        values = [(node, here.value(node)) for node in group.stored if set(node.dims) == set(group.space)]
+        for node, value in values:
+            for place in kernel.destinations(node):
+                place.store(here.code, here.coords, value)
 
     lanes_of(scope, results)
 
