@@ -21,7 +21,7 @@ _LEAST_POINTS = 64
 
 
 def refuse_ambiguity(candidates: Iterable[Candidate]) -> None:
-    """Check kernels that agree in op, dtypes, attributes, absent tensors, kind, arch and bound dims.
+    """Check kernels that agree in op, dtypes, packed inputs, attributes, absent tensors, kind, arch and bound dims.
 
     Their regions must exclude each other at every sampled point: dims from 0 to 64, and around each constant of the
     regions. The check is not a proof; a call that two kernels still claim is refused when it is made.
@@ -35,7 +35,8 @@ def refuse_ambiguity(candidates: Iterable[Candidate]) -> None:
         attributes = tuple(sorted((name, repr(value)) for name, value in kernel.attributes.items()))
         bound = tuple(sorted(item.bound.items()))
         absent = tuple(sorted(kernel.absent))
-        groups[kernel.op, item.kind, item.dtypes, attributes, absent, item.level, bound].append(item)
+        packed = tuple(spec.packed is not None for spec in kernel.inputs)
+        groups[kernel.op, item.kind, item.dtypes, packed, attributes, absent, item.level, bound].append(item)
     for group in groups.values():
         if len(group) > 1:
             _refuse_overlap(group)

@@ -116,6 +116,22 @@ class Signature:
 
 
 @dataclass(frozen=True)
+class PackedLayout:
+    """How a kernel takes an input that was packed beforehand (`opsgen.runtime.packed`).
+
+    ``layout`` names the layout exactly; ``bytes`` is the size of the whole packed weight with its header, an
+    expression over dims; ``pack`` is the symbol of the launcher that packs.
+    """
+
+    layout: str
+    bytes: str
+    pack: str
+
+    def to_json(self) -> Json:
+        return {"layout": self.layout, "bytes": self.bytes, "pack": self.pack}
+
+
+@dataclass(frozen=True)
 class TensorSpec:
     """A tensor as one kernel takes it: dims are names, integers (bound) or, for outputs, expressions."""
 
@@ -125,10 +141,12 @@ class TensorSpec:
     leading: bool = False
     mutable: bool = False
     index_limit: str | None = None
+    packed: PackedLayout | None = None
 
     def to_json(self) -> Json:
         out: Json = {"name": self.name, "dtype": self.dtype, "dims": list(self.dims), "leading": self.leading}
-        return out | {"mutable": self.mutable, "index_limit": self.index_limit}
+        out |= {"mutable": self.mutable, "index_limit": self.index_limit}
+        return out | ({"packed": self.packed.to_json()} if self.packed is not None else {})
 
 
 @dataclass(frozen=True)
@@ -467,9 +485,18 @@ def _tensor(node: Node, names: set[str] | None) -> TensorSpec:
         leading=leading,
         mutable=node.get("mutable", False).boolean(),
         index_limit=None if limit.value is None else limit.text(),
+        packed=node.get("packed").optional(_packed) if node.has("packed") else None,
     )
     node.done()
     return spec
+
+
+def _packed(node: Node) -> PackedLayout:
+    layout = PackedLayout(
+        layout=node.get("layout").text(), bytes=node.get("bytes").text(), pack=node.get("pack").identifier()
+    )
+    node.done()
+    return layout
 
 
 def _scalar(node: Node) -> ScalarSpec:

@@ -53,6 +53,11 @@ class Candidate:
     def dtypes(self) -> tuple[str, ...]:
         return tuple(spec.dtype for spec in self.kernel.inputs)
 
+    @property
+    def packed(self) -> frozenset[str]:
+        """Names of the inputs that it takes packed."""
+        return frozenset(spec.name for spec in self.kernel.inputs if spec.packed is not None)
+
 
 def bound_dims(signature: Signature, kernel: Kernel) -> dict[str, int]:
     """The dims of the signature that ``kernel`` has integers for."""
@@ -104,6 +109,7 @@ def select(
     left = _by_device(op, candidates, arrays)
     left = _by_presence(op, signature, left, [param.name for param, _ in arrays])
     left = _by_dtype(op, left, arrays)
+    left = [item for item in left if not item.packed]
     for param, info in arrays:
         _check_rank(op, param, info)
     dims, leading = _bind_dims(op, arrays)
