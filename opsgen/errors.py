@@ -98,9 +98,7 @@ ERRORS: dict[str, ErrorEntry] = {
     "E3001": ErrorEntry(_C, "op {op!r} has no dim {found!r} to bind; its dims are {known}."),
     "E3002": ErrorEntry(_C, "op {op!r}, parameter {parameter!r}: dtype {found} is not supported; use one of {known}."),
     "E3003": ErrorEntry(_C, "op {op!r}: attribute {attribute!r} is {found}; {wanted}."),
-    "E3004": ErrorEntry(
-        _C, "op {op!r} on {target}: no schedule serves the {pattern} group {group} ({found}). {fix}"
-    ),
+    "E3004": ErrorEntry(_C, "op {op!r} on {target}: no schedule serves the {pattern} group {group} ({found}). {fix}"),
     "E3005": ErrorEntry(_C, "{tool} failed with exit status {status}: {found}"),
     "E3006": ErrorEntry(_C, "{path} cannot be written: {found}. Choose a folder that exists and is writable."),
     "E3007": ErrorEntry(_C, "unknown op {found!r}; known ops: {known}."),

@@ -4,7 +4,8 @@ A group has one of these patterns, found from its expressions and never from an 
 
     map            elementwise values, broadcasts and gathers
     row_reduction  reductions over the same dims, and the maps before, between and after them
-    contraction    a sum over a product whose factors each lack dims of the other (GEMM-like), with prologue and epilogue
+    contraction    a sum over a product whose factors each lack dims of the other (GEMM-like), with prologue and
+    epilogue
 
 What one group hands to another is stored (workspace); everything else is computed where it is used.
 """
@@ -63,7 +64,8 @@ class Partition:
 def read_from(home: dict[int, Group], group: Group, node: Tensor) -> Group | None:
     """The other group whose stored value ``group`` reads for the node; None where it computes the node itself.
 
-    A free value that became a result is stored by a group of its own, which others do not wait for: they compute it again.
+    A free value that became a result is stored by a group of its own, which others do not wait for: they compute it
+    again.
     """
     owner = home.get(id(node))
     if owner is None or owner is group or owner not in group.after:
@@ -79,7 +81,8 @@ def is_transpose(node: Tensor) -> bool:
 def factors(node: Tensor) -> tuple[Tensor, Tensor] | None:
     """The two factors of a contraction, or None if the reduction is none.
 
-    A contraction sums floating products; each factor has all summed dims, and dims that the other lacks: values are reused, which is
+    A contraction sums floating products; each factor has all summed dims, and dims that the other lacks: values are
+    reused, which is
     what its schedules live on. A product with a vector has no such reuse and is a row reduction.
     """
     if not isinstance(node, Reduce) or node.op != "sum" or node.dtype.kind != "float":

@@ -1,8 +1,11 @@
 """Partition: an op's graph into groups.
 
-Values with no reduction before them are free: they are computed wherever they are used, again at each use. Going through
-the graph from its inputs, a reduction opens a group or joins one that reduces the same dims; a map joins the group of its
-operands where it lies in that group's space. A value that another group reads, or that is read at other positions, is stored.
+Values with no reduction before them are free: they are computed wherever they are used, again at each use. Going
+through
+the graph from its inputs, a reduction opens a group or joins one that reduces the same dims; a map joins the group of
+its
+operands where it lies in that group's space. A value that another group reads, or that is read at other positions, is
+stored.
 """
 
 from __future__ import annotations
@@ -89,7 +92,9 @@ class _Partitioner:
                     group.after.append(producer)
 
     def can_join(self, group: Group, children: tuple[Tensor, ...]) -> bool:
-        """Whether no operand comes from a group that runs after ``group``, nor reads the group's stored values elsewhere."""
+        """Whether no operand comes from a group that runs after ``group``, nor reads the group's stored values
+        elsewhere.
+        """
         for child in children:
             inside = self.group(child) is group
             for producer in self.producers(child):
@@ -105,7 +110,8 @@ class _Partitioner:
     def place_contraction(self, node: Reduce, pair: tuple[Tensor, Tensor]) -> None:
         left = pair[0]
         if self.group(left) is None and not self.light(left):
-            # The left operand is read once per column tile: computing it there would repeat the work. (The right one is packed, once,
+            # The left operand is read once per column tile: computing it there would repeat the work. (The right one
+            # is packed, once,
             # by whatever expression it has.)
             self.materialise(left)
         group = self.open("contraction", node.dims, node.over)
@@ -139,7 +145,7 @@ class _Partitioner:
         self.join(group, node, children)
 
     def shares(self, group: Group, node: Reduce) -> bool:
-        """Whether a reduction reads what the group computes or reads: only then is one pass over the rows less to do."""
+        """Whether a reduction reads what the group computes or reads: only then does joining save a pass."""
         mine, theirs = _sources(node.arg), set[int]()
         for r in group.reductions:
             theirs |= _sources(r.arg) | {id(r)}
@@ -183,7 +189,8 @@ class _Partitioner:
     def order_updates(self) -> None:
         """Groups that overwrite a Mut parameter run after all that read its old value.
 
-        Where a reader needs what the writer computes, or the writer itself reads elements that another of its steps may have overwritten,
+        Where a reader needs what the writer computes, or the writer itself reads elements that another of its steps
+        may have overwritten,
         the new value goes to memory of its own first, and a last group copies it.
         """
         results = list(self.graph.results)
@@ -203,7 +210,9 @@ class _Partitioner:
 
     def readers(self, node: Tensor) -> list[Group]:
         """The groups that read an input."""
-        return [g for g in self.groups if g.stored and any(n is node for n in self.computed(g, (*g.stored, *g.reductions)))]
+        return [
+            g for g in self.groups if g.stored and any(n is node for n in self.computed(g, (*g.stored, *g.reductions)))
+        ]
 
     def computed(self, group: Group, roots: tuple[Tensor, ...]) -> list[Tensor]:
         """The nodes that a group goes through for ``roots``: all before what it reads from other groups."""

@@ -36,9 +36,11 @@ def compile(
     """Compiles ops into one library file and loads it.
 
     Args:
-        ops: ops, or `opsgen.variant` of them. An op is compiled for every combination of its optional tensors and attributes.
+        ops: ops, or `opsgen.variant` of them. An op is compiled for every combination of its optional tensors and
+            attributes.
         target: ``"x86"`` (this host), ``"x86/avx2"``, ``"x86/avx512"``, or several of one kind.
-        dtypes: the floating types to compile for; an entry may be a mapping from parameter names to types, with ``"*"`` for the floating
+        dtypes: the floating types to compile for; an entry may be a mapping from parameter names to types, with
+            ``"*"`` for the floating
             type of the rest: ``{"*": "float16", "ids": "int32"}``.
         dims: dims with a fixed extent; calls with another one are refused. Others are dynamic.
         output: where to write the library file. Without it, a temporary file is used; ``lib.save(path)`` keeps it.
@@ -50,7 +52,8 @@ def compile(
     Raises:
         TargetError: E2001 unknown target; E2002, E2003 a tool is missing.
         CompileError: E3001-E3009.
-        CallError: E4014, the library was compiled for another machine only and cannot be loaded here; use `build` for that.
+        CallError: E4014, the library was compiled for another machine only and cannot be loaded here; use `build` for
+            that.
     """
     if output is not None:
         build(ops, Path(output), target, dtypes, dims, progress=progress)
@@ -76,7 +79,9 @@ def build(
     items = [ops] if isinstance(ops, (Op, Variant)) else list(ops)
     for item in items:
         if not isinstance(item, (Op, Variant)):
-            raise error("E3009", found=f"{item!r} is no op", fix="Pass functions decorated with @og.op, or og.variant(op, ...).")
+            raise error(
+                "E3009", found=f"{item!r} is no op", fix="Pass functions decorated with @og.op, or og.variant(op, ...)."
+            )
     if isinstance(dtypes, (str, DType)):
         dtypes = [dtypes]
     problems = enumerate_problems(items, dtypes, dims or {})
@@ -101,6 +106,7 @@ def _require_compiler() -> None:
 
 def _build(problems: list[Any], targets: tuple[Target, ...], folder: Path, progress: Progress) -> tuple[bytes, Any]:
     import tvm
+
     from opsgen.targets.x86 import codegen, toolchain
 
     from . import describe, launcher

@@ -28,7 +28,8 @@ def c_expr(extent: Extent) -> str:
 def index_limits(graph: Graph) -> dict[str, Extent]:
     """Inputs whose elements are positions, and what they must stay below.
 
-    An input read through casts at the position of an `At`; the smallest limit of several is checked by the first use that has it, so
+    An input read through casts at the position of an `At`; the smallest limit of several is checked by the first use
+    that has it, so
     all uses must agree or the limit is the product's business of the op.
     """
     found: dict[str, Extent] = {}
@@ -37,7 +38,9 @@ def index_limits(graph: Graph) -> dict[str, Extent]:
         if not isinstance(node, At) or node.exact:
             return
         for dim, position in node.coords.items():
-            while (isinstance(position, Map) and position.op == "cast") or (isinstance(position, At) and not position.coords):
+            while (isinstance(position, Map) and position.op == "cast") or (
+                isinstance(position, At) and not position.coords
+            ):
                 position = position.children()[0]
             if isinstance(position, Input):
                 found.setdefault(position.name, graph.extent(dim))
@@ -89,12 +92,13 @@ def entry(plan: Plan) -> dict[str, Any]:
             for n, e in limits.items()
         ],
         "slots": [
-            [{"var": f"w_{s.name}", "bytes": f"{c_expr(s.elements)} * {s.dtype.bytes}"} for s in slot] for slot in plan.slots()
+            [{"var": f"w_{s.name}", "bytes": f"{c_expr(s.elements)} * {s.dtype.bytes}"} for s in slot]
+            for slot in plan.slots()
         ],
         "launches": [
             {"name": launch.name, "arguments": [_value(p, graph) for p in launch.params]} for launch in plan.launches
         ],
-    }  # fmt: skip
+    }
 
 
 def _params(plan: Plan) -> list[Param]:
@@ -105,12 +109,18 @@ def _input(graph: Graph, name: str) -> Input:
     return next(i for i in graph.inputs if i.name == name)
 
 
-def _tensor(name: str, dims: tuple[str, ...], itemsize: int, position: int, leading: bool, prefix: str) -> dict[str, Any]:
+def _tensor(
+    name: str, dims: tuple[str, ...], itemsize: int, position: int, leading: bool, prefix: str
+) -> dict[str, Any]:
     flattened = leading and dims[:1] == ("rows",)
     return {
-        "name": name, "var": f"{prefix}_{name}", "position": position, "itemsize": itemsize,
-        "lead": len(dims) - 1 if flattened else -1, "packed": False,
-    }  # fmt: skip
+        "name": name,
+        "var": f"{prefix}_{name}",
+        "position": position,
+        "itemsize": itemsize,
+        "lead": len(dims) - 1 if flattened else -1,
+        "packed": False,
+    }
 
 
 def _dims(graph: Graph) -> dict[str, str]:
@@ -148,7 +158,9 @@ def _strided(name: str, graph: Graph) -> tuple[str, tuple[str, ...]]:
 
 
 def pack_symbol(plan: Plan, packing: Packing) -> str:
-    """The launcher that packs: one for all kernels of an op that take a weight in the same layout and with the same dims bound."""
+    """The launcher that packs: one for all kernels of an op that take a weight in the same layout and with the same
+    dims bound.
+    """
     graph = plan.problem.graph
     source = _input(graph, packing.input)
     what = [packing.layout, str(packing.elements), *(f"{d}={graph.extents[d]}" for d in source.dims)]
@@ -176,9 +188,13 @@ def _template() -> Any:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("opsgen", "templates"), trim_blocks=True, lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False,
-    )  # fmt: skip
+        loader=jinja2.PackageLoader("opsgen", "templates"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
     return environment.get_template("x86/launcher.cc.j2")
 
 
@@ -186,5 +202,3 @@ def render(plans: list[Plan]) -> str:
     """The launcher's source for all plans of a library."""
     packs = {pack_symbol(plan, p): pack_entry(plan, p) for plan in plans for p in plan.packings}
     return str(_template().render(entries=[entry(p) for p in plans], packs=list(packs.values())))
-
-

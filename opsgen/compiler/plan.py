@@ -86,9 +86,14 @@ def choose(problem: Problem, group: Group, target: Target) -> Schedule:
     found = [s for s in schedules_for(target) if s.pattern == group.pattern and s.serves(group, target.arch)]
     if not found:
         raise error(
-            "E3004", op=problem.op.name, target=target, pattern=group.pattern, group=group.index, found="no region fits",
+            "E3004",
+            op=problem.op.name,
+            target=target,
+            pattern=group.pattern,
+            group=group.index,
+            found="no region fits",
             fix="Cast to a floating type, or compile for another target.",
-        )  # fmt: skip
+        )
     if len(found) > 1:
         raise InternalError(f"schedules {[s.name for s in found]} all claim a {group.pattern} group")
     return found[0]

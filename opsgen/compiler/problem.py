@@ -20,7 +20,8 @@ from ..errors import error
 class Variant:
     """An op with some choices made; what is not chosen is compiled in every combination.
 
-    ``absent``: exactly the optional tensors that are left out, or None for all combinations. ``attributes``: fixed values.
+    ``absent``: exactly the optional tensors that are left out, or None for all combinations. ``attributes``: fixed
+    values.
     ``dtype``: the floating type. ``dims``: dims bound to a number.
     """
 
@@ -42,7 +43,8 @@ def variant(
     """An op with choices made, for `opsgen.compile`: ``og.variant(linear, absent=["residual"], activation="gelu")``.
 
     Args:
-        absent: the optional tensors that calls leave out (all others are given); without it, every combination is compiled.
+        absent: the optional tensors that calls leave out (all others are given); without it, every combination is
+            compiled.
         dtype: the floating type.
         dims: dims with a fixed extent.
         attributes: values of specialising attributes; those not named are compiled in all their values.
@@ -113,7 +115,10 @@ def serialize(graph: Graph) -> str:
         lines.append([*own, [numbers[id(c)] for c in n.children()]])
 
     walk(graph.outputs(), visit)
-    results = [[r.name, numbers[id(r.value)], r.dtype.name, None if r.updates is None else r.updates.name] for r in graph.results]
+    results = [
+        [r.name, numbers[id(r.value)], r.dtype.name, None if r.updates is None else r.updates.name]
+        for r in graph.results
+    ]
     inputs = [[i.name, list(i.dims), i.dtype.name] for i in graph.inputs]
     extents = {d: str(e) for d, e in graph.extents.items()}
     constraints = [[c.expr, c.message] for c in graph.constraints]
@@ -147,7 +152,12 @@ def _check_dims(ops: list[Op], dims: Mapping[str, int]) -> None:
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise error("E3008", dim=name, found=repr(value), wanted="a dim is bound to an int of 0 or more")
         if not any(name in op.dims for op in ops):
-            raise error("E3001", op=", ".join(op.name for op in ops), found=name, known=sorted({d for op in ops for d in op.dims}))
+            raise error(
+                "E3001",
+                op=", ".join(op.name for op in ops),
+                found=name,
+                known=sorted({d for op in ops for d in op.dims}),
+            )
 
 
 def _absent(v: Variant) -> list[frozenset[str]]:
@@ -202,5 +212,3 @@ def _floating(op: Op, dtype: str | DType) -> DType:
         floats = [d.name for d in DTYPES.values() if d.kind == "float"]
         raise error("E3002", op=op.name, parameter="dtypes", found=name, known=floats)
     return found
-
-

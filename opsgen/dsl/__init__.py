@@ -18,6 +18,24 @@ from .op import Graph, Op, Results, Workload, op, results
 from .tensor import Mut, Tensor
 
 __all__ = [
-    "Graph", "Mut", "Op", "Results", "Tensor", "Workload", "bfloat16", "bool_", "float16", "float32", "float64", "floating", "int16", "int32",
-    "int64", "int8", "integer", "op", "results", "uint8",
+    "Graph",
+    "Mut",
+    "Op",
+    "Results",
+    "Tensor",
+    "Workload",
+    "bfloat16",
+    "bool_",
+    "float16",
+    "float32",
+    "float64",
+    "floating",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "integer",
+    "op",
+    "results",
+    "uint8",
 ]  # fmt: skip

@@ -68,7 +68,9 @@ LARGEST: dict[str, float] = {
 
 
 def holds(dtype: DType, value: float) -> bool:
-    """Whether ``dtype`` has the magnitude of a number. Infinities and NaN are meant, and every number has a truth value."""
+    """Whether ``dtype`` has the magnitude of a number. Infinities and NaN are meant, and every number has a truth
+    value.
+    """
     if dtype.kind == "bool" or not math.isfinite(value):
         return True
     lowest = {"float": -LARGEST[dtype.name], "int": -LARGEST[dtype.name] - 1, "uint": 0}[dtype.kind]

@@ -11,7 +11,9 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Extent:
-    """``op`` is ``"dim"`` (args: name), ``"const"`` (args: int) or ``"add"``, ``"mul"``, ``"floordiv"`` (args: extents)."""
+    """``op`` is ``"dim"`` (args: name), ``"const"`` (args: int) or ``"add"``, ``"mul"``, ``"floordiv"`` (args:
+    extents).
+    """
 
     op: str
     args: tuple[object, ...]

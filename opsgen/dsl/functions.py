@@ -1,6 +1,7 @@
 """The functions of the language: elementwise math, reductions, contraction, positions and views.
 
-All take tensors of an op's definition (and Python numbers where a value is elementwise) and give tensors. Shapes go by dim
+All take tensors of an op's definition (and Python numbers where a value is elementwise) and give tensors. Shapes go by
+dim
 name. They raise `opsgen.errors.DefinitionError` with the line of the definition.
 """
 
@@ -112,7 +113,8 @@ def logical_not(x: Any) -> Tensor:
 
 
 def cast(x: Any, dtype: DType | str) -> Tensor:
-    """x rounded to ``dtype``. Casting to a half type rounds there and then; without a cast, halves round once, at the output.
+    """x rounded to ``dtype``. Casting to a half type rounds there and then; without a cast, halves round once, at the
+    output.
 
     Raises:
         DefinitionError: E1003 unknown dtype; E1011 a constant that ``dtype`` cannot hold.
@@ -244,9 +246,7 @@ def index(dim: str) -> Tensor:
     """The position 0, 1, … along a dim, int64."""
     _in_definition("index")
     if dim == "...":
-        raise error(
-            "E1006", where=user_line(), found=["..."], what="og.index, which needs one named dim"
-        )
+        raise error("E1006", where=user_line(), found=["..."], what="og.index, which needs one named dim")
     return Index(current().resolve(dim))
 
 
@@ -270,9 +270,27 @@ def require(condition: str, message: str) -> None:
 
 
 _CONDITION = (
-    ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.UnaryOp, ast.UAdd, ast.USub, ast.Not, ast.BoolOp, ast.And,
-    ast.Or, ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE,
-)  # fmt: skip
+    ast.BinOp,
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.FloorDiv,
+    ast.Mod,
+    ast.UnaryOp,
+    ast.UAdd,
+    ast.USub,
+    ast.Not,
+    ast.BoolOp,
+    ast.And,
+    ast.Or,
+    ast.Compare,
+    ast.Eq,
+    ast.NotEq,
+    ast.Lt,
+    ast.LtE,
+    ast.Gt,
+    ast.GtE,
+)
 
 
 def _with_extents(node: ast.expr) -> ast.expr:
@@ -290,7 +308,9 @@ def _with_extents(node: ast.expr) -> ast.expr:
         if len(node.args) > 1 and not node.keywords:
             node.args = [_with_extents(a) for a in node.args]
             return node
-    elif all(isinstance(n, (*_CONDITION, ast.expr)) for n in ast.iter_child_nodes(node)) and isinstance(node, _CONDITION):
+    elif all(isinstance(n, (*_CONDITION, ast.expr)) for n in ast.iter_child_nodes(node)) and isinstance(
+        node, _CONDITION
+    ):
         for name, value in ast.iter_fields(node):
             if isinstance(value, ast.expr):
                 setattr(node, name, _with_extents(value))
@@ -302,17 +322,23 @@ def _with_extents(node: ast.expr) -> ast.expr:
 
 def _refuse_condition(found: str) -> NoReturn:
     raise error(
-        "E1010", where=user_line(), function="require", found=found,
+        "E1010",
+        where=user_line(),
+        function="require",
+        found=found,
         fix="Write a comparison of dims and integers, such as 'heads % kv_heads == 0'.",
-    )  # fmt: skip
+    )
 
 
 def _in_definition(function: str) -> None:
     if active() is None:
         raise error(
-            "E1010", where=user_line(), function=function, found="it is called outside an op's definition",
+            "E1010",
+            where=user_line(),
+            function=function,
+            found="it is called outside an op's definition",
             fix="Call it inside a function decorated with @og.op.",
-        )  # fmt: skip
+        )
 
 
 def _of(x: Any, function: str) -> Trace:
@@ -326,7 +352,8 @@ def _of(x: Any, function: str) -> Trace:
 def at(x: Tensor, **positions: Any) -> Tensor:
     """x read at computed positions: ``x.at(heads=og.index("heads") // group)``, ``table.at(vocab=ids)``.
 
-    Each position is an integer tensor; its dims replace the dim that it indexes (new ones come where that dim was). Positions
+    Each position is an integer tensor; its dims replace the dim that it indexes (new ones come where that dim was).
+    Positions
     that are an input's elements are checked before the call runs (E4009); other positions are clamped to the dim.
     """
     trace = _of(x, "at")
@@ -338,9 +365,12 @@ def at(x: Tensor, **positions: Any) -> Tensor:
         value = as_tensor(position, "at")
         if value.dtype.kind not in ("int", "uint"):
             raise error(
-                "E1003", where=user_line(), function="at", found=f"a position of type {value.dtype.name}",
+                "E1003",
+                where=user_line(),
+                function="at",
+                found=f"a position of type {value.dtype.name}",
                 wanted="integer positions",
-            )  # fmt: skip
+            )
         coords[dim] = value
     return At(x, coords, _at_dims(x, coords))
 
@@ -371,7 +401,8 @@ def rename(x: Tensor, **names: str) -> Tensor:
 def split(x: Tensor, dim: str, **into: Any) -> Tensor:
     """One dim as several, outermost first: ``og.split(x, "hidden", heads=None, head_dim=64)``.
 
-    Extents are ints or ``og.size(...)``; exactly one may be None and is derived. The extent must divide: a call that does not fit gets
+    Extents are ints or ``og.size(...)``; exactly one may be None and is derived. The extent must divide: a call that
+    does not fit gets
     E4010.
     """
     trace = _of(x, "split")
@@ -382,9 +413,12 @@ def split(x: Tensor, dim: str, **into: Any) -> Tensor:
     unknown = [n for n, v in into.items() if v is None]
     if len(into) < 2 or len(unknown) > 1:
         raise error(
-            "E1010", where=user_line(), function="split", found=f"extents {into} for the parts of {dim!r}",
-            fix="Name at least two parts and leave at most one of them None: og.split(x, 'hidden', heads=None, head_dim=64).",
-        )  # fmt: skip
+            "E1010",
+            where=user_line(),
+            function="split",
+            found=f"extents {into} for the parts of {dim!r}",
+            fix="Name two parts or more, at most one of them None: og.split(x, 'hidden', heads=None, head_dim=64).",
+        )
     extents: dict[str, Extent] = {}
     known = Extent.const(1)
     for name, value in into.items():
@@ -396,9 +430,12 @@ def split(x: Tensor, dim: str, **into: Any) -> Tensor:
             extents[name] = Extent.const(value)
         else:
             raise error(
-                "E1010", where=user_line(), function="split", found=f"the extent of {name!r} is {value!r}",
+                "E1010",
+                where=user_line(),
+                function="split",
+                found=f"the extent of {name!r} is {value!r}",
                 fix="Give a positive int, og.size('dim') or None.",
-            )  # fmt: skip
+            )
         known = known * extents[name]
     if unknown:
         extents[unknown[0]] = total.divided(known)
@@ -453,7 +490,8 @@ def transpose(x: Tensor, *dims: str) -> Tensor:
 def concat(*tensors: Tensor, dim: str | tuple[str, ...], into: str) -> Tensor:
     """The tensors one after the other: ``og.concat(past, new, dim=("past", "new"), into="keys")``.
 
-    ``dim`` names the dim that each part contributes (one name if it is the same for all); the other dims must agree. The joined dim is
+    ``dim`` names the dim that each part contributes (one name if it is the same for all); the other dims must agree.
+    The joined dim is
     called ``into`` and stands where the first part's stood.
     """
     _in_definition("concat")
@@ -486,7 +524,8 @@ def concat(*tensors: Tensor, dim: str | tuple[str, ...], into: str) -> Tensor:
 def compute(function: Callable[..., Any], **extents: Any) -> Tensor:
     """A tensor from the positions along dims, which are the function's parameters.
 
-    ``og.compute(lambda queries, keys: og.where(keys <= queries, 0.0, float("-inf")))``. A dim that the op does not have yet gets
+    ``og.compute(lambda queries, keys: og.where(keys <= queries, 0.0, float("-inf")))``. A dim that the op does not
+    have yet gets
     its extent by keyword: ``og.compute(lambda taps: ..., taps=3)``.
     """
     _in_definition("compute")
@@ -504,7 +543,42 @@ def compute(function: Callable[..., Any], **extents: Any) -> Tensor:
 
 
 __all__ = [
-    "abs", "argmax", "argmin", "at", "cast", "ceil", "compute", "concat", "cos", "dot", "erf", "exp", "exp2",
-    "floor", "index", "isnan", "log", "log1p", "logical_not", "max", "mean", "merge", "min", "prod", "rename", "require", "round",
-    "rsqrt", "sigmoid", "sin", "size", "softmax", "split", "sqrt", "sum", "tanh", "transpose", "where",
-]  # fmt: skip
+    "abs",
+    "argmax",
+    "argmin",
+    "at",
+    "cast",
+    "ceil",
+    "compute",
+    "concat",
+    "cos",
+    "dot",
+    "erf",
+    "exp",
+    "exp2",
+    "floor",
+    "index",
+    "isnan",
+    "log",
+    "log1p",
+    "logical_not",
+    "max",
+    "mean",
+    "merge",
+    "min",
+    "prod",
+    "rename",
+    "require",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sin",
+    "size",
+    "softmax",
+    "split",
+    "sqrt",
+    "sum",
+    "tanh",
+    "transpose",
+    "where",
+]

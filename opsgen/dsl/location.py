@@ -27,7 +27,7 @@ def user_line() -> str:
 
 
 def raised_line(problem: BaseException, file: str) -> str:
-    """Like `user_line`, of the innermost line of ``file`` that an exception passed; the exception has left it already."""
+    """Like `user_line`, of the innermost line of ``file`` that an exception passed; the exception has left it."""
     found = ""
     entry = problem.__traceback__
     while entry is not None:

@@ -33,7 +33,8 @@ class Result:
 class Graph:
     """An op traced for one choice of element types, attributes and optional tensors.
 
-    ``extents`` gives every dim: a free one (a dim of an input) is `Extent.dim` of itself, others are expressions over free ones.
+    ``extents`` gives every dim: a free one (a dim of an input) is `Extent.dim` of itself, others are expressions over
+    free ones.
     """
 
     op: str
@@ -207,8 +208,16 @@ class Op:
                     chosen[p.name] = values[p.name] = self._attribute(p, attributes or {})
             found = self._results(self._call_function(values), inputs)
         return Graph(
-            self.name, tuple(inputs), tuple(scalars), found, trace.extents, tuple(trace.constraints), chosen, absent, leading
-        )  # fmt: skip
+            self.name,
+            tuple(inputs),
+            tuple(scalars),
+            found,
+            trace.extents,
+            tuple(trace.constraints),
+            chosen,
+            absent,
+            leading,
+        )
 
     def _attribute(self, p: Parameter, given: Mapping[str, Any]) -> Any:
         value = given.get(p.name, p.default)
@@ -252,9 +261,12 @@ class Op:
             target = mutable.get(name)
             if target is not None and set(value.dims) - set(target.dims):
                 raise error(
-                    "E1010", where=where, function=self.name, fix="Its dims must be the parameter's.",
+                    "E1010",
+                    where=where,
+                    function=self.name,
+                    fix="Its dims must be the parameter's.",
                     found=f"the new value of {name!r} has dims {list(value.dims)}, the parameter {list(target.dims)}",
-                )  # fmt: skip
+                )
             if target is not None:
                 for d in target.dims:  # a new value without some dim is the same all along it
                     if d not in value.dims:
@@ -267,9 +279,12 @@ class Op:
         for name in mutable:
             if name not in returned._named:
                 raise error(
-                    "E1010", where=where, function=self.name, found=f"the Mut parameter {name!r} is never updated",
+                    "E1010",
+                    where=where,
+                    function=self.name,
+                    found=f"the Mut parameter {name!r} is never updated",
                     fix=f"Return its new value: og.results({name}=...), or declare it og.Tensor.",
-                )  # fmt: skip
+                )
         return tuple(found)
 
     def _check(self) -> None:
@@ -322,10 +337,13 @@ class Op:
         trace = active()
         if trace is None:
             raise error(
-                "E1008", where=user_line(), op=self.name, found="it was called outside of an op's definition",
+                "E1008",
+                where=user_line(),
+                op=self.name,
+                found="it was called outside of an op's definition",
                 fix=f"Compile it and call the library: lib = og.compile([{self.name}]); lib.{self.name}(...). "
                 f"{self.name}.evaluate(...) computes the reference in numpy.",
-            )  # fmt: skip
+            )
         values = self.bind(args, kwargs)
         frame, back = _unify(self, values, trace)
         trace.frames.append(frame)
@@ -358,7 +376,8 @@ class Op:
 def _unify(op: Op, values: dict[str, Any], trace: Trace) -> tuple[Frame, dict[str, str]]:
     """The called op's frame: its dim names mapped to the caller's. Replaces tensor arguments in ``values``.
 
-    Two dims of the called op that meet one dim of the caller (self-attention calls queries and keys by one name) are kept apart: the
+    Two dims of the called op that meet one dim of the caller (self-attention calls queries and keys by one name) are
+    kept apart: the
     second gets a name of its own, given back as ``back`` (its graph name → the caller's).
     """
 
@@ -389,9 +408,7 @@ def _unify(op: Op, values: dict[str, Any], trace: Trace) -> tuple[Frame, dict[st
         if lead < 0 or (lead > 0 and not spec.leading):
             refuse(f"argument {p.name!r} has dims {list(value.dims)}", f"It takes {list(spec.dims)}.")
         if not _accepts(spec, value.dtype):
-            refuse(
-                f"argument {p.name!r} is {value.dtype.name}", f"It takes {[d.name for d in dtype_choices(spec)]}."
-            )
+            refuse(f"argument {p.name!r} is {value.dtype.name}", f"It takes {[d.name for d in dtype_choices(spec)]}.")
         if spec.leading:
             if lead_found and frame.lead != value.dims[:lead]:
                 refuse(

@@ -23,7 +23,7 @@ _UNSET = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """The dims and element types of a tensor parameter. ``dtype`` None: the floating type that the op is compiled for."""
+    """The dims and element types of a tensor parameter. ``dtype`` None: the floating type compiled for."""
 
     dims: tuple[str, ...]
     dtype: DType | DTypeClass | None = None
@@ -35,7 +35,8 @@ class TensorSpec:
         """From what stands in ``og.Tensor[...]``.
 
         Raises:
-            DefinitionError: E1005 an entry is neither a dim name nor a dtype; E1006 a misplaced ``"..."``; E1007 a name twice.
+            DefinitionError: E1005 an entry is neither a dim name nor a dtype; E1006 a misplaced ``"..."``; E1007 a
+                name twice.
         """
         dtype: DType | DTypeClass | None = None
         if items and isinstance(items[-1], (DType, DTypeClass)):
@@ -79,7 +80,9 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of an op: ``role`` is ``"tensor"``, ``"scalar"`` (a run-time float) or ``"attribute"`` (specialises)."""
+    """One parameter of an op: ``role`` is ``"tensor"``, ``"scalar"`` (a run-time float) or ``"attribute"``
+    (specialises).
+    """
 
     name: str
     role: str
@@ -206,7 +209,7 @@ def _parameter(p: inspect.Parameter, annotation: Any, where: str) -> Parameter:
     if not kind:
         refuse(
             f"the annotation {annotation!r} is not one that an op takes",
-            "Use og.Tensor[...], float (a run-time scalar), or bool, int, Literal[...] or an enum (specialise the kernel).",
+            "Use og.Tensor[...], float (a run-time scalar), or bool, int, Literal[...] or an enum (they specialise).",
         )
     result = Parameter(p.name, "attribute", None, kind, choices, p.default, keyword)
     if p.default is not _UNSET:

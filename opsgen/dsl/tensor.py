@@ -1,6 +1,7 @@
 """The expression graph: immutable nodes over named dims.
 
-A node knows its dims (names, in order), its element type and where it was written. Everything later, from the loop nest to
+A node knows its dims (names, in order), its element type and where it was written. Everything later, from the loop
+nest to
 the reference evaluator, is a lowering of these nine kinds of node:
 
     Input  Scalar  Const  Index  Size      leaves
@@ -253,9 +254,7 @@ class Const(Tensor):
             else:
                 dtype = dtypes.int64 if isinstance(value, int) else dtypes.float32
             if dtype == dtypes.int64 and not dtypes.holds(dtype, value):
-                raise error(
-                    "E1011", where=user_line(), found=value, dtype="int64", limit=dtypes.LARGEST["int64"]
-                )
+                raise error("E1011", where=user_line(), found=value, dtype="int64", limit=dtypes.LARGEST["int64"])
         super().__init__((), dtype, weak=dtype.kind != "bool")
         self.value = value
 
@@ -396,7 +395,8 @@ def broadcast_dims(args: tuple[Tensor, ...]) -> tuple[str, ...]:
 def common_type(args: tuple[Tensor, ...]) -> tuple[DType, bool]:
     """The promoted type and whether it is weak: Python numbers and run-time scalars adapt to the tensors beside them.
 
-    So does what is made of them and of integers alone, such as ``og.index("keys") * 0.5``: a mask or a table of positions
+    So does what is made of them and of integers alone, such as ``og.index("keys") * 0.5``: a mask or a table of
+    positions
     does not make a float32 result of float16 inputs.
     """
     strong = [a.dtype for a in args if not a.weak]

@@ -1,4 +1,6 @@
-"""The state of one tracing: the extents of dims, the constraints met, and how a called op's dim names map to its caller's."""
+"""The state of one tracing: the extents of dims, the constraints met, and how a called op's dim names map to its
+caller's.
+"""
 
 from __future__ import annotations
 

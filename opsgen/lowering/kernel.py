@@ -1,12 +1,12 @@
 """One kernel under construction: its parameters, made as they are used, and the memory behind them.
 
-A kernel takes pointers, run-time scalars, extents and strides, in the order in which they were first needed. The launcher fills them in
+A kernel takes pointers, run-time scalars, extents and strides, in the order in which they were first needed. The
+launcher fills them in
 (`Param` says with what); nothing is read from a DLTensor inside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,8 @@ from .to_tir import Environment, Memory, storage_name
 
 @dataclass(frozen=True)
 class Param:
-    """What the launcher passes: ``kind`` is ``"input"``, ``"result"``, ``"workspace"`` (a pointer; ``name`` says which), ``"scalar"``,
+    """What the launcher passes: ``kind`` is ``"input"``, ``"result"``, ``"workspace"`` (a pointer; ``name`` says
+    which), ``"scalar"``,
     ``"dim"`` (an extent), or ``"stride"`` (of ``name``, an input or a result, along ``dim``, in elements)."""
 
     kind: str
@@ -73,9 +74,7 @@ class Kernel(Environment):
     def expr(self, extent: Extent) -> Expr:
         """An extent as an int64 expression."""
         forms = {"add": lambda a, b: a + b, "mul": mul, "floordiv": tirx.truncdiv}
-        return extent.fold(
-            lambda n: self._param(Param("dim", n), n, "int64"), i64, lambda op, a, b: forms[op](a, b)
-        )
+        return extent.fold(lambda n: self._param(Param("dim", n), n, "int64"), i64, lambda op, a, b: forms[op](a, b))
 
     def extent(self, dim: str) -> Expr:
         return self.expr(self.graph.extent(dim))
@@ -105,7 +104,7 @@ class Kernel(Environment):
             self._memory[kind, name] = Memory(name, dims, dtype, buffer, strides)
         return self._memory[kind, name]
 
-    def workspace(self, name: str, dims: Mapping[str, Extent], dtype: DType) -> Memory:
+    def workspace(self, name: str, dims: dict[str, Extent], dtype: DType) -> Memory:
         """Memory of the plan, dense in the order of ``dims``; made on first use."""
         count = Extent.const(1)
         for e in dims.values():
@@ -113,11 +112,11 @@ class Kernel(Environment):
         self.spaces.setdefault(name, Workspace(name, count, dtype))
         return self._dense("workspace", name, dims, dtype)
 
-    def packed_input(self, name: str, dims: Mapping[str, Extent], dtype: DType) -> Memory:
+    def packed_input(self, name: str, dims: dict[str, Extent], dtype: DType) -> Memory:
         """An input that the caller packed: what follows its header, dense in the order of ``dims``."""
         return self._dense("input", name, dims, dtype)
 
-    def _dense(self, kind: str, name: str, dims: Mapping[str, Extent], dtype: DType) -> Memory:
+    def _dense(self, kind: str, name: str, dims: dict[str, Extent], dtype: DType) -> Memory:
         if (kind, name) not in self._memory:
             strides: dict[str, Expr] = {}
             step = Extent.const(1)

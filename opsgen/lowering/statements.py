@@ -48,7 +48,15 @@ def add(a: Expr, b: Expr) -> Expr:
 
 
 def mul(a: Expr, b: Expr) -> Expr:
+    x, y = known(a), known(b)
+    if x is not None and y is not None:
+        return i64(x * y)
     return b if known(a) == 1 else a if known(b) == 1 else a * b
+
+
+def sub(a: Expr, b: Expr) -> Expr:
+    x, y = known(a), known(b)
+    return i64(x - y) if x is not None and y is not None else a if y == 0 else a - b
 
 
 def ceildiv(a: Expr, b: int) -> Expr:
@@ -60,7 +68,9 @@ def ceildiv(a: Expr, b: int) -> Expr:
 def truncdiv(a: Expr, b: int) -> Expr:
     """a / b rounded down, for a ≥ 0."""
     n = known(a)
-    return i64(n // b) if n is not None else tirx.truncdiv(a, i64(b))
+    if n is not None:
+        return i64(n // b)
+    return a if b == 1 else tirx.truncdiv(a, i64(b))
 
 
 class Code:
@@ -86,7 +96,8 @@ class Code:
     def local(self, dtype: str, size: int, name: str) -> Any:
         """A buffer below 1 KB on the stack, which LLVM keeps in registers where its indices are constant.
 
-        Scope "global" on purpose: TVM 0.27 puts constant-size buffers of up to 1 KB on the stack only in that scope, and asks its
+        Scope "global" on purpose: TVM 0.27 puts constant-size buffers of up to 1 KB on the stack only in that scope,
+        and asks its
         workspace allocator for others. Remove this note when "local" does the same.
         """
         buffer = tirx.decl_buffer((size,), dtype, name, scope="global", data_alignment=64)
@@ -94,7 +105,7 @@ class Code:
         return buffer
 
     def scratch(self, dtype: str, size: int, name: str) -> Any:
-        """A buffer that need not fit the stack: from 1 KB on, TVM takes it from the thread's pool. Not for inner loops."""
+        """A buffer of any size: from 1 KB on, TVM takes it from the thread's pool. Not for inner loops."""
         buffer = tirx.decl_buffer((size,), dtype, name, scope="global", data_alignment=64)
         self.emit(tirx.AllocBuffer(buffer))
         return buffer

@@ -25,14 +25,43 @@ def _erf(x: Array) -> Array:
 
 
 _MAPS: dict[str, Callable[..., Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "floordiv": np.floor_divide, "mod": np.mod,
-    "pow": np.power, "neg": np.negative, "abs": np.abs, "exp": np.exp, "exp2": np.exp2, "log": np.log, "log1p": np.log1p,
-    "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "tanh": np.tanh, "erf": _erf,
-    "sigmoid": lambda x: np.exp(np.minimum(x, 0)) / (1 + np.exp(-np.abs(x))), "sin": np.sin, "cos": np.cos, "floor": np.floor, "ceil": np.ceil,
-    "round": np.round, "max": np.maximum, "min": np.minimum, "where": np.where, "isnan": np.isnan, "eq": np.equal,
-    "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "and": np.logical_and,
-    "or": np.logical_or, "not": np.logical_not,
-}  # fmt: skip
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.true_divide,
+    "floordiv": np.floor_divide,
+    "mod": np.mod,
+    "pow": np.power,
+    "neg": np.negative,
+    "abs": np.abs,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "log": np.log,
+    "log1p": np.log1p,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "tanh": np.tanh,
+    "erf": _erf,
+    "sigmoid": lambda x: np.exp(np.minimum(x, 0)) / (1 + np.exp(-np.abs(x))),
+    "sin": np.sin,
+    "cos": np.cos,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.round,
+    "max": np.maximum,
+    "min": np.minimum,
+    "where": np.where,
+    "isnan": np.isnan,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "not": np.logical_not,
+}
 
 
 def numpy_type(dtype: DType) -> Any:
@@ -149,7 +178,9 @@ class Evaluator:
         shape = [self.sizes[d] for d in n.dims]
         if 0 in source.shape and 0 not in shape:
             return np.zeros(shape, source.dtype)
-        return source[tuple(np.broadcast_to(g, shape) for g in grids)] if 0 not in shape else np.empty(shape, source.dtype)
+        return (
+            source[tuple(np.broadcast_to(g, shape) for g in grids)] if 0 not in shape else np.empty(shape, source.dtype)
+        )
 
 
 def bind_sizes(graph: Graph, arrays: Mapping[str, Array]) -> tuple[dict[str, int], tuple[int, ...]]:
@@ -172,9 +203,16 @@ def bind_sizes(graph: Graph, arrays: Mapping[str, Array]) -> tuple[dict[str, int
                 )
             if lead is not None and head != lead:
                 raise error(
-                    "E4005", op=graph.op, argument=node.name, dim="...", found=head, shape=shape, wanted=lead,
-                    why="the leading dims of all arguments are the same", fix="Reshape one of them.",
-                )  # fmt: skip
+                    "E4005",
+                    op=graph.op,
+                    argument=node.name,
+                    dim="...",
+                    found=head,
+                    shape=shape,
+                    wanted=lead,
+                    why="the leading dims of all arguments are the same",
+                    fix="Reshape one of them.",
+                )
             lead = head
             sizes[ROWS] = int(np.prod(head, dtype=np.int64))
             shape = shape[len(head) :]
@@ -185,9 +223,16 @@ def bind_sizes(graph: Graph, arrays: Mapping[str, Array]) -> tuple[dict[str, int
             wanted = sizes.setdefault(d, s if fixed is None else fixed)
             if wanted != s:
                 raise error(
-                    "E4005", op=graph.op, argument=node.name, dim=d, found=s, shape=shape, wanted=wanted,
-                    why="as another argument has it", fix="Reshape one of them.",
-                )  # fmt: skip
+                    "E4005",
+                    op=graph.op,
+                    argument=node.name,
+                    dim=d,
+                    found=s,
+                    shape=shape,
+                    wanted=wanted,
+                    why="as another argument has it",
+                    fix="Reshape one of them.",
+                )
     return sizes, lead or ()
 
 
@@ -200,9 +245,12 @@ def check_constraints(graph: Graph, sizes: Mapping[str, int]) -> None:
             holds = False
         if not holds:
             raise error(
-                "E4010", op=graph.op, found=f"the dims are {dict(sizes)}", wanted=f"{c.message} ({c.expr})",
+                "E4010",
+                op=graph.op,
+                found=f"the dims are {dict(sizes)}",
+                wanted=f"{c.message} ({c.expr})",
                 fix="Pass arrays of other shapes.",
-            )  # fmt: skip
+            )
 
 
 def evaluate(op: Op, values: Mapping[str, Any], dtype: str | None = None) -> Any:

@@ -1,8 +1,8 @@
 """The graph in TVM TE: one `te.compute` for each value that is reduced or used twice, everything else inside of them.
 
 A second path beside the schedules' own, for looking at an op and for testing what its graph means. Halves compute in
-float32, as everywhere, and are rounded when a result is stored. A result that updates a Mut parameter is a tensor of its
-own here: TE has no updates in place. Elementary functions are TVM's, one libm call an element.
+float32, as everywhere, and are rounded when a result is stored. A result that updates a Mut parameter is a tensor of
+its own here: TE has no updates in place. Elementary functions are TVM's, one libm call an element.
 
 Traps of TVM 0.27 that are worked around: a reduction of length 0 never runs its initialisation, so reduced extents are
 at least 1 and the extra element is the neutral one; te.max drops NaN, so the reducers are our own; see also `_not`.
@@ -57,7 +57,7 @@ class Computed:
 class Lowered:
     """A graph, or one group of it, as TE tensors.
 
-    ``inputs`` are placeholders, ``scalars`` and ``dims`` variables (dims: those extents that no shape gives), ``outputs``
+    ``inputs`` are placeholders, ``scalars`` and ``dims`` variables (dims: extents that no shape gives), ``outputs``
     what is wanted, ``computed`` every `te.compute` in order, outputs among them. Keys are names.
     """
 
@@ -130,8 +130,8 @@ class _Lowering:
         self.wanted.append((name, node, dtype, dims))
 
     def run(self, name: str, inputs: Sequence[Input]) -> Lowered:
-        for node in inputs:
-            self.placeholder(node.name, node, node.dtype.name)
+        for parameter in inputs:
+            self.placeholder(parameter.name, parameter, parameter.dtype.name)
         order = self.order()
         uses: dict[int, int] = {}
         for node in order:

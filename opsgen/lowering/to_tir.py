@@ -1,6 +1,7 @@
 """The graph as TIR expressions: one emitter for loop nests, reductions and register epilogues alike.
 
-A `Scope` is a place in a kernel where some dims have a position. ``scope.value(node)`` gives the node's value there, computing what
+A `Scope` is a place in a kernel where some dims have a position. ``scope.value(node)`` gives the node's value there,
+computing what
 is not at hand. Values that do not depend on a loop's position are computed outside of it, in the parent scope.
 """
 
@@ -27,7 +28,9 @@ def compute_name(dtype: DType) -> str:
 
 
 def storage_name(dtype: DType) -> str:
-    """The TIR type of ``dtype`` in memory. bfloat16 is moved as its bits: TVM widens internal bfloat16 buffers silently."""
+    """The TIR type of ``dtype`` in memory. bfloat16 is moved as its bits: TVM widens internal bfloat16 buffers
+    silently.
+    """
     return {"bool": "uint8", "bfloat16": "uint16"}.get(dtype.name, dtype.name)
 
 
@@ -129,7 +132,7 @@ class Scope:
     ) -> None:
         self.env = env
         self.code = code
-        self.coords = {**(parent.coords if parent else {}), **coords}
+        self.coords: dict[str, Expr] = {**(parent.coords if parent else {}), **coords}
         self.parent = parent
         self.held: dict[int, Held] = dict(held or {})
         self.memo: dict[tuple[Any, ...], Expr] = {}
@@ -156,7 +159,7 @@ class Scope:
             if not isinstance(node, (Const, Scalar, Index, Size)):
                 found = self.bind(found, getattr(node, "name", "t") if isinstance(node, Input) else "t")
             self.memo[key] = found
-            self.memo[(*key, "keep")] = tuple(coords[d] for d in node.dims)  # type: ignore[assignment]  # ids stay taken
+            self.memo[(*key, "keep")] = tuple(coords[d] for d in node.dims)  # ids stay taken
         return found
 
     def _home(self, node: Tensor, coords: Mapping[str, Expr]) -> Scope:

@@ -16,7 +16,8 @@ Config = Mapping[str, int]
 
 @dataclass
 class Context:
-    """What a schedule gets to build from: the group, where kernels' names start, the plan's workspaces (added to), and the inputs that
+    """What a schedule gets to build from: the group, where kernels' names start, the plan's workspaces (added to), and
+    the inputs that
     the caller gives packed."""
 
     partition: Partition
@@ -43,7 +44,9 @@ class Packing:
 
 @dataclass(frozen=True)
 class Schedule:
-    """``serves`` says whether a group on an arch lies in the region; ``default`` gives a configuration that needs no tuning."""
+    """``serves`` says whether a group on an arch lies in the region; ``default`` gives a configuration that needs no
+    tuning.
+    """
 
     name: str
     target: str
@@ -58,5 +61,9 @@ class Schedule:
     def describe(self) -> dict[str, Any]:
         """For listings."""
         return {
-            "name": self.name, "target": self.target, "pattern": self.pattern, "region": self.region, "knobs": dict(self.knobs),
-        }  # fmt: skip
+            "name": self.name,
+            "target": self.target,
+            "pattern": self.pattern,
+            "region": self.region,
+            "knobs": dict(self.knobs),
+        }

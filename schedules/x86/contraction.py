@@ -1,16 +1,23 @@
-"""Contractions on x86: the right operand packed into column tiles, register tiles of rows times columns, no blocking over the sum.
+"""Contractions on x86: the right operand packed into column tiles, register tiles of rows times columns, no blocking
+over the sum.
 
-Two kernels. The first writes the right operand, by whatever expression it has, as [batch, column tile, k, NR], zero past its end. The second
-runs over blocks of row and column tiles; a tile's accumulators stay in registers and go through the group's epilogue when they are stored. Rows
+Two kernels. The first writes the right operand, by whatever expression it has, as [batch, column tile, k, NR], zero
+past its end. The second
+runs over blocks of row and column tiles; a tile's accumulators stay in registers and go through the group's epilogue
+when they are stored. Rows
 past the end read the last row again, so that the inner loop has no branch; only stores are guarded.
 
-Measured on a 16-core Sapphire Rapids and a 2-core Zen 3 with weights packed once: 150-170 of 172 GFLOP/s a core with 12x32 on AVX-512; 6x16 on
+Measured on a 16-core Sapphire Rapids and a 2-core Zen 3 with weights packed once: 150-170 of 172 GFLOP/s a core with
+12x32 on AVX-512; 6x16 on
 AVX2 is 1.07-1.24x torch's linear+GELU on one thread. (8x48 spills and falls to a tenth.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+
+from tvm import tirx
 
 from opsgen.analysis import cost
 from opsgen.analysis.groups import Group, factors, is_transpose
@@ -18,16 +25,20 @@ from opsgen.dsl.dtypes import compute_type
 from opsgen.dsl.extent import Extent
 from opsgen.dsl.tensor import Input, Reduce, Tensor, walk
 from opsgen.lowering.kernel import Kernel, Launch
-from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, known, mul
+from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul, sub, truncdiv
 from opsgen.lowering.to_tir import Memory, Scope, compute_name
 from opsgen.schedules.common.schedule import Config, Context, Packing, Schedule
-from tvm import tirx
 
 from .vectors import strips, unflatten, vectorizable, widths
 
+UNROLL = 4
+"""Steps of the sum in one turn of the inner loop."""
+
 
 class Problem:
-    """The dims of a contraction by what they do: batch (both factors and the result), rows (left), columns (right), summed."""
+    """The dims of a contraction by what they do: batch (both factors and the result), rows (left), columns (right),
+    summed.
+    """
 
     def __init__(self, group: Group) -> None:
         self.node: Reduce = group.reductions[0]
@@ -75,7 +86,11 @@ def packing(context: Context, config: Config) -> Packing | None:
     count = Extent.const(1)
     for extent in dims.values():
         count = count * extent
-    roles = {**dict.fromkeys(problem.batch, "b"), **dict.fromkeys(problem.columns, "n"), **dict.fromkeys(problem.summed, "k")}
+    roles = {
+        **dict.fromkeys(problem.batch, "b"),
+        **dict.fromkeys(problem.columns, "n"),
+        **dict.fromkeys(problem.summed, "k"),
+    }
     order = "".join(roles[d] for d in source.dims)
     dtype = compute_type(problem.node.dtype)
     layout = f"{context.arch}.columns{config['columns']}.{order}.{source.dtype.name}.{dtype.name}"
@@ -128,32 +143,39 @@ def _pack(context: Context, config: Config, problem: Problem) -> Launch:
         batch = body.bind(tirx.truncdiv(task, tiles), "batch")
         tile = body.bind(tirx.truncmod(task, tiles), "tile")
         scope = Scope(kernel, body, unflatten(body, batch, problem.batch, extents))
-        where = {"batch": batch, "tile": tile}
+        first = body.bind(tile * i64(width), "first")
         vector = _contiguous_columns(kernel, problem) and vectorizable((problem.right,))
+
+        def column(code: Code, k: Expr, at: Expr, j: Expr, inside: Scope) -> None:
+            """One element: the right operand's value in column ``at``."""
+            coords = {**inside.coords, **unflatten(code, at, problem.columns, extents)}
+            value = Scope(kernel, code, coords).value(problem.right)
+            packed.store(code, {"batch": batch, "tile": tile, "k": k, "column": j}, value)
+
         with body.loop(k, "k") as (ki, inner):
             inside = scope.inner(inner, unflatten(inner, ki, problem.summed, extents))
-            first = inner.bind(tile * i64(width), "first")
             with inner.either(first + i64(width) <= n) as (full, partial):
                 with full.loop(width, "column", "vectorized" if vector else "serial") as (j, lanes):
-                    at = unflatten(lanes, first + j, problem.columns, extents)
-                    here = Scope(kernel, lanes, {**inside.coords, **at})
-                    packed.store(lanes, {**where, "k": ki, "column": j}, here.value(problem.right))
-                with partial.loop(width, "column") as (j, lanes):
-                    with lanes.either(first + j < n) as (real, past):
-                        at = unflatten(real, first + j, problem.columns, extents)
-                        here = Scope(kernel, real, {**inside.coords, **at})
-                        packed.store(real, {**where, "k": ki, "column": j}, here.value(problem.right))
-                        packed.store(past, {**where, "k": ki, "column": j}, constant(0, name))
+                    column(lanes, ki, first + j, j, inside)
+                with partial.loop(width, "column") as (j, lanes), lanes.either(first + j < n) as (real, past):
+                    column(real, ki, first + j, j, inside)
+                    packed.store(past, {"batch": batch, "tile": tile, "k": ki, "column": j}, constant(0, name))
     return kernel.launch()
 
 
 def _contiguous_columns(kernel: Kernel, problem: Problem) -> bool:
-    """Whether the right operand's innermost dim in memory is its (only) column dim."""
-    node: Tensor = problem.right
-    while kernel.memory(node) is None and len(node.children()) == 1:
-        node = node.children()[0]
-    memory = kernel.memory(node)
-    return memory is not None and memory.dims[-1:] == problem.columns
+    """Whether all that the right operand reads along its (only) column dim is contiguous there."""
+    memories: list[Memory] = []
+    stack: list[Tensor] = [problem.right]
+    while stack:
+        node = stack.pop()
+        memory = kernel.memory(node)
+        if memory is not None:
+            memories.append(memory)
+        else:
+            stack.extend(node.children())
+    along = [m for m in memories if set(m.dims) & set(problem.columns)]
+    return len(problem.columns) == 1 and bool(along) and all(m.dims[-1:] == problem.columns for m in along)
 
 
 def _product(context: Context, config: Config, problem: Problem) -> Launch:
@@ -165,7 +187,7 @@ def _product(context: Context, config: Config, problem: Problem) -> Launch:
     dims = (*problem.batch, *problem.rows, *problem.columns, *problem.summed)
     extents = {d: kernel.extent(d) for d in dims}
     code = kernel.code
-    nodes = [n for n in group.members.values()]
+    nodes = list(group.members.values())
     kernel.cost(cost.flops(kernel.graph, tuple(nodes)) * 2, Extent.const(0), config["flops_per_ns"])
     m = code.bind(_product_of(extents, problem.rows), "m")
     n = code.bind(_product_of(extents, problem.columns), "n")
@@ -191,7 +213,23 @@ def _product(context: Context, config: Config, problem: Problem) -> Launch:
             rows_here = tirx.Min(i64(config["row_block"]), row_tiles - first_row)
             with outer.loop(outer.bind(rows_here, "rows_here"), "ip") as (ip, tile):
                 row = tile.bind((first_row + ip) * i64(height), "first_row")
-                _tile(kernel, problem, packed, tile, base, batch, column_tile, row, m, n, extents, height, width, scratch, steps)
+                _tile(
+                    kernel,
+                    problem,
+                    packed,
+                    tile,
+                    base,
+                    batch,
+                    column_tile,
+                    row,
+                    m,
+                    n,
+                    extents,
+                    height,
+                    width,
+                    scratch,
+                    steps,
+                )
     return kernel.launch()
 
 
@@ -209,12 +247,13 @@ def _tile(
     extents: dict[str, Expr],
     height: int,
     width: int,
-    tile: object,
+    tile: Any,
     steps: tuple[int, ...],
 ) -> None:
     """One register tile: accumulate over k in registers, lay the sums down in ``tile``, then the epilogue row by row.
 
-    Through memory, because the epilogue is then one loop and not one copy a row, and rows and columns past the end cost nothing.
+    Through memory, because the epilogue is then one loop and not one copy a row, and rows and columns past the end
+    cost nothing.
     """
     name = compute_name(problem.node.dtype)
     accumulators = [code.local(name, width, f"acc{i}") for i in range(height)]
@@ -250,7 +289,7 @@ def _accumulate(
     packed: Memory,
     code: Code,
     scopes: list[Scope],
-    accumulators: list,  # type: ignore[type-arg]
+    accumulators: list[Any],
     start: Expr,
     extents: dict[str, Expr],
     width: int,
@@ -264,15 +303,12 @@ def _accumulate(
                 step = _product_of(extents, problem.summed[problem.summed.index(dims[0]) + 1 :])
                 nest(inner, dims[1:], {**coords, dims[0]: i}, add(flat, mul(i, step)))
             return
-        unroll = 4
-        count = extents[last]
-        quads = at.bind(tirx.truncdiv(count, i64(unroll)), "quads") if known(count) is None else i64(known(count) // unroll)  # type: ignore[operator]
+        quads = at.bind(truncdiv(extents[last], UNROLL), "quads")
         with at.loop(quads, "k4") as (q, inner):
-            for u in range(unroll):
-                step_at(inner, coords, q * i64(unroll) + i64(u), flat)
-        done = quads * i64(unroll)
-        tail = count - done if known(count) is None else i64(known(count) % unroll)  # type: ignore[operator]
-        with at.loop(tail, "k1") as (r, inner):
+            for u in range(UNROLL):
+                step_at(inner, coords, q * i64(UNROLL) + i64(u), flat)
+        done = mul(quads, i64(UNROLL))
+        with at.loop(sub(extents[last], done), "k1") as (r, inner):
             step_at(inner, coords, done + r, flat)
 
     def step_at(at: Code, coords: dict[str, Expr], k: Expr, flat: Expr) -> None:
@@ -293,7 +329,7 @@ def _epilogue(
     code: Code,
     first_column: Expr,
     at: Expr,
-    tile: object,
+    tile: Any,
     tile_row: Expr,
     extents: dict[str, Expr],
 ) -> None:
@@ -312,8 +348,12 @@ def _default(group: Group, arch: str) -> Config:
     wide = compute_type(group.reductions[0].dtype).name == "float64"
     height, width, speed = {"avx2": (6, 16, 50), "avx512": (12, 32, 100)}[arch]
     return {
-        "rows": height, "columns": width // 2 if wide else width, "row_block": 16, "column_block": 4, "flops_per_ns": speed,
-    }  # fmt: skip
+        "rows": height,
+        "columns": width // 2 if wide else width,
+        "row_block": 16,
+        "column_block": 4,
+        "flops_per_ns": speed,
+    }
 
 
 SCHEDULE = Schedule(
@@ -322,9 +362,12 @@ SCHEDULE = Schedule(
     pattern="contraction",
     region="any contraction of floats on avx2 and avx512",
     knobs={
-        "rows": (4, 6, 8, 12), "columns": (16, 32, 64), "row_block": (4, 8, 16, 32), "column_block": (1, 2, 4, 8),
+        "rows": (4, 6, 8, 12),
+        "columns": (16, 32, 64),
+        "row_block": (4, 8, 16, 32),
+        "column_block": (1, 2, 4, 8),
         "flops_per_ns": (50, 100),
-    },  # fmt: skip
+    },
     serves=lambda group, arch: compute_type(group.reductions[0].dtype).kind == "float",
     default=_default,
     build=build,

@@ -1,16 +1,18 @@
 """Maps on x86: elementwise values, broadcasts and gathers, along the innermost dim of the result in vectors.
 
-All dims but the innermost are one parallel loop; a long innermost dim is cut into blocks, so that one long row has parallelism too.
+All dims but the innermost are one parallel loop; a long innermost dim is cut into blocks, so that one long row has
+parallelism too.
 """
 
 from __future__ import annotations
+
+from tvm import tirx
 
 from opsgen.analysis import cost
 from opsgen.lowering.kernel import Kernel, Launch
 from opsgen.lowering.statements import Code, Expr, ceildiv, i64
 from opsgen.lowering.to_tir import Scope
 from opsgen.schedules.common.schedule import Config, Context, Schedule
-from tvm import tirx
 
 from .vectors import strips, unflatten, widths
 
@@ -49,7 +51,9 @@ def build(context: Context, config: Config) -> list[Launch]:
 
 
 def _store(kernel: Kernel, scope: Scope) -> None:
-    """Computes and stores all results at the scope's position; all values are read before one is written (in-place updates)."""
+    """Computes and stores all results at the scope's position; all values are read before one is written (in-place
+    updates).
+    """
     values = [(node, scope.value(node)) for node in kernel.group.stored]
     for node, value in values:
         for place in kernel.destinations(node):

@@ -1,14 +1,20 @@
 """Row reductions on x86: reductions over the same dims and the maps between them, a row at a time while it is in cache.
 
-Reductions that need each other's results run in passes over the row. An expensive value (an exponential) that a later pass needs too is
-kept in a row of scratch memory. Where the operands are contiguous along the reduced dim, vectors run along it and end in a tree; where
-they are contiguous along a result dim (pooling over time), vectors run along that one and each lane reduces its own column.
+Reductions that need each other's results run in passes over the row. An expensive value (an exponential) that a later
+pass needs too is
+kept in a row of scratch memory. Where the operands are contiguous along the reduced dim, vectors run along it and end
+in a tree; where
+they are contiguous along a result dim (pooling over time), vectors run along that one and each lane reduces its own
+column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import tirx
 
 from opsgen.analysis import cost
 from opsgen.analysis.groups import Group, expensive
@@ -17,9 +23,8 @@ from opsgen.dsl.extent import Extent
 from opsgen.dsl.tensor import At, Reduce, Tensor, walk
 from opsgen.lowering.kernel import Kernel, Launch
 from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul
-from opsgen.lowering.to_tir import Memory, Scope, compute_name, extreme, is_nan
+from opsgen.lowering.to_tir import Held, Memory, Scope, compute_name, extreme, is_nan
 from opsgen.schedules.common.schedule import Config, Context, Schedule
-from tvm import tirx
 
 from .vectors import strips, unflatten, widths
 
@@ -212,7 +217,7 @@ def _row(
         accumulators = {id(r): [_accumulator(code, r, w, i) for i, w in enumerate(steps)] for r in p.reductions}
         found = {id(r): _search_state(code, r) for r in p.reductions if r.op in ("argmax", "argmin")}
 
-        def sweep(at_scope: Scope, p: Pass = p, accumulators: dict = accumulators, found: dict = found) -> None:  # type: ignore[type-arg]
+        def sweep(at_scope: Scope, p: Pass = p, accumulators: dict = accumulators, found: dict = found) -> None:
             def step(inner: Code, at: Expr, kind: str, width: int, stage: int) -> None:
                 with inner.loop(width, "lane", kind) as (lane, lanes):
                     here = at_scope.inner(lanes, {last: add(at, lane)})
@@ -226,7 +231,7 @@ def _row(
                 value = code.bind(tirx.BufferLoad(found[id(r)][1], [i64(0)]), r.op)
             else:
                 value = _finish(code, r, accumulators[id(r)], steps)
-            scope.held[id(r)] = lambda coords, value=value: value
+            scope.held[id(r)] = _holding(value)
         scratch_held = {id(n): _load_kept(n, group, extents, *scratch[id(n)]) for n in p.keeps}
         scope.held.update(scratch_held)
     values = [(node, scope.value(node)) for node in group.stored if set(node.dims) == set(group.space)]
@@ -244,7 +249,7 @@ def _over_outer(scope: Scope, dims: list[str], extents: dict[str, Expr], body: C
         _over_outer(scope.inner(inner, {dims[0]: i}), dims[1:], extents, body)
 
 
-def _flat(group: Group, extents: dict[str, Expr], coords: dict[str, Expr]) -> Expr:
+def _flat(group: Group, extents: dict[str, Expr], coords: Mapping[str, Expr]) -> Expr:
     """The position in the reduced dims as one number."""
     position: Expr = i64(0)
     for d in group.over:
@@ -252,8 +257,13 @@ def _flat(group: Group, extents: dict[str, Expr], coords: dict[str, Expr]) -> Ex
     return position
 
 
-def _load_kept(node: Tensor, group: Group, extents: dict[str, Expr], memory: Memory, task: Expr):  # type: ignore[no-untyped-def]
-    def load(coords: dict[str, Expr]) -> Expr:
+def _holding(value: Expr) -> Held:
+    """A value that is the same wherever it is asked for in its scope."""
+    return lambda _: value
+
+
+def _load_kept(node: Tensor, group: Group, extents: dict[str, Expr], memory: Memory, task: Expr) -> Held:
+    def load(coords: Mapping[str, Expr]) -> Expr:
         return memory.load({"chunk": task, "element": _flat(group, extents, coords)})
 
     return load
@@ -266,8 +276,8 @@ def _element(
     extents: dict[str, Expr],
     lane: Expr,
     stage: int,
-    accumulators: dict[int, list],  # type: ignore[type-arg]
-    found: dict[int, tuple],  # type: ignore[type-arg]
+    accumulators: dict[int, list],
+    found: dict[int, tuple],
     scratch: dict[int, tuple[Memory, Expr]],
 ) -> None:
     """What one pass does at one position (or one vector of them)."""
@@ -293,7 +303,7 @@ def _cast(value: Expr, r: Reduce) -> Expr:
     return value if value.ty.dtype == name else tirx.Cast(name, value)
 
 
-def _accumulator(code: Code, r: Reduce, width: int, stage: int):  # type: ignore[no-untyped-def]
+def _accumulator(code: Code, r: Reduce, width: int, stage: int) -> Any:
     """A vector of partial results, set to the neutral element."""
     start = neutral(r)
     buffer = code.local(start.ty.dtype, width, f"{r.op}{stage}")
@@ -302,8 +312,10 @@ def _accumulator(code: Code, r: Reduce, width: int, stage: int):  # type: ignore
     return buffer
 
 
-def _finish(code: Code, r: Reduce, buffers: list, steps: tuple[int, ...]) -> Expr:  # type: ignore[type-arg]
-    """All partial results as one: each vector is folded in halves down to the next narrower one's width, and added to that."""
+def _finish(code: Code, r: Reduce, buffers: list, steps: tuple[int, ...]) -> Expr:
+    """All partial results as one: each vector is folded in halves down to the next narrower one's width, and added to
+    that.
+    """
     for i, width in enumerate(steps[:-1]):
         target = steps[i + 1]
         while width > target:
@@ -318,7 +330,7 @@ def _finish(code: Code, r: Reduce, buffers: list, steps: tuple[int, ...]) -> Exp
     return code.bind(tirx.BufferLoad(buffers[-1], [i64(0)]), r.op)
 
 
-def _search_state(code: Code, r: Reduce) -> tuple:  # type: ignore[type-arg]
+def _search_state(code: Code, r: Reduce) -> tuple:
     """The best value so far and its position, -1 before the first."""
     start = neutral(r)
     best, position = code.local(start.ty.dtype, 1, "best"), code.local("int64", 1, "position")
@@ -329,7 +341,7 @@ def _search_state(code: Code, r: Reduce) -> tuple:  # type: ignore[type-arg]
     return best, position, seen
 
 
-def _search_step(here: Scope, r: Reduce, value: Expr, state: tuple) -> None:  # type: ignore[type-arg]
+def _search_step(here: Scope, r: Reduce, value: Expr, state: tuple) -> None:
     """The first extreme wins; the first NaN wins over all."""
     best, position, seen = state
     old = here.bind(tirx.BufferLoad(best, [i64(0)]))
@@ -381,7 +393,7 @@ def _column(
             here = at.inner(lanes, {column: add(start, lane)})
             for key, buffer in buffers.items():
                 if key in held:
-                    here.held[key] = lambda coords, buffer=buffer, lane=lane: tirx.BufferLoad(buffer, [lane])  # type: ignore[misc]
+                    here.held[key] = _holding(tirx.BufferLoad(buffer, [lane]))
             body(here, lane)
 
     for p in passes:

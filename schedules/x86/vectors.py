@@ -7,7 +7,7 @@ from collections.abc import Callable
 from opsgen.analysis.groups import Group
 from opsgen.dsl.dtypes import compute_type
 from opsgen.dsl.tensor import Concat, Map, Tensor, walk
-from opsgen.lowering.statements import Code, Expr, add, i64, known, mul, truncdiv
+from opsgen.lowering.statements import Code, Expr, add, i64, mul, sub, truncdiv
 
 REGISTER_FLOATS = {"avx2": 8, "avx512": 16}
 
@@ -24,7 +24,7 @@ def vectorizable(roots: tuple[Tensor, ...]) -> bool:
             bad.append(node)
         elif isinstance(node, Map):
             wide = compute_type(node.dtype).name == "float64" and node.op in _SCALAR_FLOAT64
-            if wide or node.op == "pow" and node.args[1].children():
+            if wide or (node.op == "pow" and node.args[1].children()):
                 bad.append(node)
 
     walk(roots, visit)
@@ -32,7 +32,9 @@ def vectorizable(roots: tuple[Tensor, ...]) -> bool:
 
 
 def widths(arch: str, group: Group, registers: int) -> tuple[int, ...]:
-    """Vector lengths to use one after the other for a long loop: several registers at once, one register, single elements."""
+    """Vector lengths to use one after the other for a long loop: several registers at once, one register, single
+    elements.
+    """
     if not vectorizable((*group.stored, *group.reductions)):
         return (1,)
     lanes = REGISTER_FLOATS[arch]
@@ -40,7 +42,8 @@ def widths(arch: str, group: Group, registers: int) -> tuple[int, ...]:
 
 
 Body = Callable[[Code, Expr, str, int, int], None]
-"""``body(code, position, loop kind, width, stage)``: emits one step of ``width`` elements starting at ``position``; ``stage`` counts
+"""``body(code, position, loop kind, width, stage)``: emits one step of ``width`` elements starting at ``position``;
+``stage`` counts
 the widths from 0."""
 
 
@@ -48,20 +51,11 @@ def strips(code: Code, start: Expr, length: Expr, steps: tuple[int, ...], body: 
     """Covers [start, start + length) with vectors of each width in turn, the last being 1."""
     done: Expr = i64(0)
     for stage, width in enumerate(steps):
-        rest = length if known(done) == 0 else length - done
-        rest = i64(known(length) - known(done)) if known(length) is not None and known(done) is not None else rest  # type: ignore[operator]
-        if known(rest) == 0:
-            return
-        turns = truncdiv(rest, width) if width > 1 else rest
-        turns = code.bind(turns, "turns")
-        if known(turns) != 0:
-            with code.loop(turns, "step") as (i, inner):
-                at = inner.bind(add(start, add(done, mul(i, i64(width)))), "at")
-                body(inner, at, "vectorized" if width > 1 else "serial", width, stage)
-        if width > 1:
-            done = add(done, mul(turns, i64(width)))
-            if known(turns) is not None and known(done) is None:
-                done = code.bind(done, "done")
+        turns = code.bind(truncdiv(sub(length, done), width), "turns")
+        with code.loop(turns, "step") as (i, inner):
+            at = inner.bind(add(start, add(done, mul(i, i64(width)))), "at")
+            body(inner, at, "vectorized" if width > 1 else "serial", width, stage)
+        done = code.bind(add(done, mul(turns, i64(width))), "done")
 
 
 def unflatten(code: Code, index: Expr, dims: tuple[str, ...], extents: dict[str, Expr]) -> dict[str, Expr]:

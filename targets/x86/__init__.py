@@ -35,7 +35,11 @@ def host_arch() -> str:
     levels = [level for level in host_levels() if level in ARCHS]
     if not levels:
         raise error(
-            "E2004", what="CPU", found=" ".join(host_levels()) or "no x86-64", target="x86", wanted="AVX2 and FMA at least",
+            "E2004",
+            what="CPU",
+            found=" ".join(host_levels()) or "no x86-64",
+            target="x86",
+            wanted="AVX2 and FMA at least",
             fix="Name the target to compile for another machine: --target x86/avx2.",
-        )  # fmt: skip
+        )
     return levels[-1]

@@ -7,9 +7,10 @@ from functools import lru_cache
 from typing import Any
 
 import tvm
-from opsgen.errors import error
 from tvm import tirx
 from tvm.tirx import compilation_pipeline
+
+from opsgen.errors import error
 
 from . import ARCHS
 
@@ -20,7 +21,8 @@ _PIPELINE = "opsgen_x86"
 def _register_pipeline() -> str:
     """Kernels arrive as plain loops over flat buffers and need little lowering.
 
-    No simplifier: TVM's computes with real numbers (x - x is 0, x != x is false), which is wrong for NaN and infinities.
+    No simplifier: TVM's computes with real numbers (x - x is 0, x != x is false), which is wrong for NaN and
+    infinities.
     """
     passes = tirx.transform
 
@@ -39,8 +41,9 @@ def _register_pipeline() -> str:
         )(module)
 
     compilation_pipeline.register_tir_pipeline(
-        _PIPELINE, lambda: (pipeline, compilation_pipeline.finalize_host_passes, compilation_pipeline.finalize_device_passes)
-    )  # fmt: skip
+        _PIPELINE,
+        lambda: (pipeline, compilation_pipeline.finalize_host_passes, compilation_pipeline.finalize_device_passes),
+    )
     return _PIPELINE
 
 
@@ -60,7 +63,9 @@ def build(functions: dict[str, Any], arch: str) -> Any:
         if os.environ.get("OPSGEN_TRACEBACK"):
             raise
         lines = str(failure).strip().splitlines()
-        raise error("E3005", tool="TVM", status="an exception", found=lines[-1] if lines else type(failure).__name__) from failure
+        raise error(
+            "E3005", tool="TVM", status="an exception", found=lines[-1] if lines else type(failure).__name__
+        ) from failure
 
 
 def write_object(module: Any, path: str) -> None:

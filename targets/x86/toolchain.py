@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import tvm_ffi
+
 from opsgen.errors import error
 
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-march=x86-64", "-fvisibility=hidden", "-fno-exceptions", "-Wall")
@@ -36,7 +37,10 @@ def version(path: str) -> str:
 
 def include_flags() -> list[str]:
     """Where tvm-ffi's and DLPack's headers are."""
-    return [f"-I{p}" for p in dict.fromkeys([tvm_ffi.libinfo.find_include_path(), tvm_ffi.libinfo.find_dlpack_include_path()])]
+    return [
+        f"-I{p}"
+        for p in dict.fromkeys([tvm_ffi.libinfo.find_include_path(), tvm_ffi.libinfo.find_dlpack_include_path()])
+    ]
 
 
 def run(command: Sequence[str]) -> None:
@@ -57,11 +61,27 @@ def compile_source(source: Path, output: Path) -> None:
 
 
 def link(objects: Sequence[Path], output: Path, exports: Path) -> None:
-    """Objects to a shared object that needs libtvm_ffi, libm and libc only and exports what ``exports`` (a version script) lists."""
+    """Objects to a shared object that needs libtvm_ffi, libm and libc only and exports what ``exports`` (a version
+    script) lists.
+    """
     library = Path(tvm_ffi.libinfo.find_libtvm_ffi())
     run(
         [
-            compiler(), "-shared", "-o", str(output), *map(str, objects), f"-L{library.parent}", "-ltvm_ffi", "-lm", "-lpthread", "-ldl",
-            "-static-libstdc++", "-static-libgcc", f"-Wl,--version-script={exports}", "-Wl,-z,noexecstack", "-Wl,-O1", "-Wl,--strip-all",
+            compiler(),
+            "-shared",
+            "-o",
+            str(output),
+            *map(str, objects),
+            f"-L{library.parent}",
+            "-ltvm_ffi",
+            "-lm",
+            "-lpthread",
+            "-ldl",
+            "-static-libstdc++",
+            "-static-libgcc",
+            f"-Wl,--version-script={exports}",
+            "-Wl,-z,noexecstack",
+            "-Wl,-O1",
+            "-Wl,--strip-all",
         ]
-    )  # fmt: skip
+    )
