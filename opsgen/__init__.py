@@ -20,36 +20,93 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .compiler import Variant, compile, variant
+    from .compiler.compile import compile
+    from .compiler.inspect import inspect
+    from .compiler.problem import Variant, variant
     from .dsl import (
-        Graph, Mut, Op, Results, Tensor, bfloat16, bool_, float16, float32, float64, floating, int8, int16, int32, int64, integer, op, results,
+        Graph,
+        Mut,
+        Op,
+        Results,
+        Tensor,
+        bfloat16,
+        bool_,
+        float16,
+        float32,
+        float64,
+        floating,
+        int8,
+        int16,
+        int32,
+        int64,
+        integer,
+        op,
+        results,
         uint8,
-    )  # fmt: skip
+    )
     from .dsl.functions import (
-        abs, argmax, argmin, at, cast, ceil, compute, concat, cos, dot, erf, exp, exp2, floor, index, isnan, log, log1p, logical_not,
-        max, mean, merge, min, prod, rename, require, round, rsqrt, sigmoid, sin, size, softmax, split, sqrt, sum, tanh, transpose,
+        abs,
+        argmax,
+        argmin,
+        at,
+        cast,
+        ceil,
+        compute,
+        concat,
+        cos,
+        dot,
+        erf,
+        exp,
+        exp2,
+        floor,
+        index,
+        isnan,
+        log,
+        log1p,
+        logical_not,
+        max,
+        mean,
+        merge,
+        min,
+        prod,
+        rename,
+        require,
+        round,
+        rsqrt,
+        sigmoid,
+        sin,
+        size,
+        softmax,
+        split,
+        sqrt,
+        sum,
+        tanh,
+        transpose,
         where,
-    )  # fmt: skip
+    )
     from .errors import OpsgenError, OpsgenWarning
     from .runtime import Library, load
 
 _HOMES = {
-    "opsgen.compiler": ("Variant", "compile", "variant"),
+    "opsgen.compiler": ("Variant", "compile", "inspect", "variant"),
     "opsgen.runtime": ("Library", "load"),
     "opsgen.errors": ("OpsgenError", "OpsgenWarning"),
     "opsgen.dsl": (
-        "Graph", "Mut", "Op", "Results", "Tensor", "bfloat16", "bool_", "float16", "float32", "float64", "floating", "int16", "int32", "int64", "int8",
+        "Graph", "Mut", "Op", "Results", "Tensor", "bfloat16", "bool_", "float16", "float32", "float64", "floating",
+        "int16", "int32", "int64", "int8",
         "integer", "op", "results", "uint8",
     ),
     "opsgen.dsl.functions": (
-        "abs", "argmax", "argmin", "at", "cast", "ceil", "compute", "concat", "cos", "dot", "erf", "exp", "exp2", "floor", "index", "isnan",
-        "log", "log1p", "logical_not", "max", "mean", "merge", "min", "prod", "rename", "require", "round", "rsqrt", "sigmoid", "sin",
+        "abs", "argmax", "argmin", "at", "cast", "ceil", "compute", "concat", "cos", "dot", "erf", "exp", "exp2",
+        "floor", "index", "isnan",
+        "log", "log1p", "logical_not", "max", "mean", "merge", "min", "prod", "rename", "require", "round", "rsqrt",
+        "sigmoid", "sin",
         "size", "softmax", "split", "sqrt", "sum", "tanh", "transpose", "where",
     ),
 }  # fmt: skip
 _WHERE = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = ["__version__", *sorted(_WHERE)]  # noqa: PLE0604
+__all__ = ["__version__", *sorted(_WHERE)]
 
 
 def __getattr__(name: str) -> Any:

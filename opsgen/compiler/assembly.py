@@ -11,15 +11,15 @@ LIBM = frozenset(
     name + suffix
     for name in (
         "acos", "asin", "atan", "atan2", "cbrt", "ceil", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "floor",
-        "fma", "fmod", "log", "log10", "log1p", "log2", "nearbyint", "pow", "rint", "round", "sin", "sincos", "sinh", "sqrt",
-        "tan", "tanh", "trunc",
+        "fma", "fmod", "log", "log10", "log1p", "log2", "nearbyint", "pow", "rint", "round", "sin", "sincos", "sinh",
+        "sqrt", "tan", "tanh", "trunc",
     )
     for suffix in ("", "f")
 )  # fmt: skip
 
 _LABEL = re.compile(r"^([.\w$]+):")
 _REGISTER = re.compile(r"%([xyz])mm\d+")
-_STACK = re.compile(r"-?(?:0x[\da-f]+|\d+)?\(%r[sb]p\)")
+_FRAME = re.compile(r"^movq\s+%rsp, %(rbp|rbx)$")
 _JUMP = re.compile(r"^j\w+\s+(\.?[\w$]+)")
 _CALL = re.compile(r"^(?:callq?|jmp)\s+([A-Za-z_][\w$]*)@PLT")
 _FMA = re.compile(r"^vfn?m(?:add|sub|addsub|subadd)\d*")
@@ -48,6 +48,14 @@ class Function:
     name: str
     lines: list[str]
 
+    def instructions(self) -> list[str]:
+        return [line for line in self.lines if not _LABEL.match(line)]
+
+    def stack(self) -> re.Pattern[str]:
+        """What an operand on the stack looks like. rbp is a register like others unless it is made the frame's."""
+        frames = [m[1] for line in self.lines if (m := _FRAME.match(re.sub(r"\s+", " ", line)))]
+        return re.compile(rf"-?\d*\(%(?:{'|'.join(['rsp', *frames])})\)")
+
 
 def clean(text: str) -> str:
     """Assembly without directives, debug sections and labels that nothing refers to."""
@@ -57,7 +65,8 @@ def clean(text: str) -> str:
         line = raw.split("#", 1)[0].rstrip()
         stripped = line.strip()
         if stripped.startswith((".section", ".text", ".data")):
-            inside = stripped.startswith(".text") or ".text" in stripped
+            # TVM puts conversions of halves, which every object carries, in a section of their own.
+            inside = ".text" in stripped and ".text.tvm" not in stripped
         if not inside or not stripped or (stripped.startswith(".") and not _LABEL.match(stripped)):
             continue
         if re.match(r"\.L(?:tmp|func_|cfi|debug)", stripped):
@@ -97,7 +106,8 @@ def innermost_loops(function: Function) -> list[Loop]:
         if any(start <= s and e <= end and (s, e) != (start, end) for s, e, _ in spans):
             continue
         body = [ln for ln in function.lines[start : end + 1] if not _LABEL.match(ln)]
-        loops.append(Loop(name, len(body), _fma(body), _registers(body), *_stack(body), _calls(body)))
+        moves = _moves(body, function.stack())
+        loops.append(Loop(name, len(body), _fma(body), _registers(body), *moves, _calls(body)))
     return loops
 
 
@@ -110,8 +120,8 @@ def summary(text: str) -> dict[str, Any]:
         by function); loops (innermost, with the busiest first: most FMAs, then most vector instructions).
     """
     parts = functions(text)
-    body = [line for f in parts for line in f.lines if not _LABEL.match(line)]
-    stores, loads = _stack(body)
+    body = [line for f in parts for line in f.instructions()]
+    moves = [_moves(f.instructions(), f.stack()) for f in parts]
     calls = Counter(_calls(body))
     loops = [loop for f in parts for loop in innermost_loops(f)]
     loops.sort(key=lambda loop: (-loop.fma, -sum(loop.registers.values())))
@@ -119,8 +129,8 @@ def summary(text: str) -> dict[str, Any]:
         "instructions": len(body),
         "registers": _registers(body),
         "fma": _fma(body),
-        "stack_stores": stores,
-        "stack_loads": loads,
+        "stack_stores": sum(stores for stores, _ in moves),
+        "stack_loads": sum(loads for _, loads in moves),
         "libm": {name: n for name, n in sorted(calls.items()) if name in LIBM},
         "loops": [loop.to_json() for loop in loops],
     }
@@ -139,13 +149,13 @@ def _registers(body: list[str]) -> dict[str, int]:
     return found
 
 
-def _stack(body: list[str]) -> tuple[int, int]:
+def _moves(body: list[str], stack: re.Pattern[str]) -> tuple[int, int]:
     """Vector moves to the stack, and instructions with a vector operand from it."""
     stores = loads = 0
     for line in body:
-        if not _STACK.search(line) or not _REGISTER.search(line):
+        if not stack.search(line) or not _REGISTER.search(line):
             continue
-        if _STACK.search(line.rsplit(",", 1)[-1]):
+        if stack.search(line.rsplit(",", 1)[-1]):
             stores += 1
         else:
             loads += 1

@@ -1,0 +1,7 @@
+"""``python -m opsgen``: the command line."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())

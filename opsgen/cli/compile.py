@@ -1,0 +1,95 @@
+"""`opsgen compile`: ops to one library file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ..compiler.compile import build
+from ..compiler.problem import Variant, variant
+from ..runtime.library_file import read_manifest
+from . import choices
+from .main import OK, print_json
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The command. With --json nothing but the document is printed."""
+    start = time.perf_counter()
+    chosen = choices.read(arguments)
+    items = [_variant(op, chosen) for op in chosen.ops]
+    output = Path(arguments.output)
+    progress = Progress(quiet=arguments.json)
+    try:
+        build(items, output, arguments.target, chosen.dtypes, {}, progress=progress)
+    finally:
+        progress.end()
+    seconds = time.perf_counter() - start
+    manifest = read_manifest(output)
+    size = output.stat().st_size
+    if arguments.json:
+        kernels = [
+            {
+                "symbol": k.symbol, "op": k.op, "arch": k.arch, "absent": list(k.absent),
+                "attributes": dict(k.attributes), "dtypes": {t.name: t.dtype for t in (*k.inputs, *k.outputs)},
+            }
+            for k in manifest.kernels
+        ]  # fmt: skip
+        print_json(
+            {
+                "file": str(output), "bytes": size, "seconds": round(seconds, 3), "kind": manifest.kind,
+                "archs": list(manifest.archs), "ops": list(manifest.ops), "kernels": kernels,
+            }
+        )  # fmt: skip
+        return OK
+    for op in manifest.ops:
+        counts = Counter(k.arch for k in manifest.kernels if k.op == op)
+        print(
+            f"{op:<24} " + ", ".join(f"{n} kernel{'s' * (n != 1)} for {manifest.kind}/{a}" for a, n in counts.items())
+        )
+    print(f"{output}: {len(manifest.kernels)} kernels, {readable(size)}, {seconds:.1f} s")
+    return OK
+
+
+def _variant(op: Any, chosen: choices.Choices) -> Variant:
+    """Every combination of optional tensors, unless --absent names some of this op's."""
+    absent = chosen.absent_of(op)
+    return variant(op, absent=absent or None, dims=chosen.dims_of(op), **chosen.attributes_of(op))
+
+
+def readable(size: int) -> str:
+    """A number of bytes for reading."""
+    return (
+        f"{size} bytes"
+        if size < 1024
+        else f"{size / 1024:.0f} KiB"
+        if size < 1 << 20
+        else f"{size / (1 << 20):.1f} MiB"
+    )
+
+
+class Progress:
+    """Steps on standard error: one line that is overwritten on a terminal, a line each elsewhere."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.terminal = sys.stderr.isatty()
+        self.width = 0
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if self.quiet:
+            return
+        line = f"[{done}/{total}] {what}"
+        if self.terminal:
+            print(f"\r{line:<{self.width}}", end="", file=sys.stderr, flush=True)
+            self.width = len(line)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Leaves the terminal's line empty."""
+        if self.terminal and self.width:
+            print(f"\r{'':<{self.width}}\r", end="", file=sys.stderr, flush=True)

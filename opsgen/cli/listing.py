@@ -1,0 +1,134 @@
+"""`opsgen list`: ops, targets and schedules, or what a library file holds."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..analysis.partition import partition
+from ..ops import all_ops
+from .main import OK, print_json
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The command."""
+    found = library(arguments.file) if arguments.file is not None else everything()
+    if arguments.json:
+        print_json(found)
+    else:
+        print("\n".join(_library_text(found) if arguments.file is not None else _everything_text(found)))
+    return OK
+
+
+# -- what there is -----------------------------------------------------------------------------------------------------
+def everything() -> dict[str, Any]:
+    """The standard ops, the targets, and the schedules of each kind (None without TVM)."""
+    from opsgen.targets.names import ALIASES, known
+
+    ops = [
+        {"name": op.name, "call": op.call_form(), "doc": (op.__doc__ or "").strip().split("\n")[0]}
+        for op in all_ops().values()
+    ]
+    targets = [f"{kind}/{arch}" for kind, archs in known().items() for arch in archs]
+    return {"ops": ops, "targets": targets, "host": _host(), "aliases": dict(ALIASES), "schedules": _schedules(targets)}
+
+
+def _host() -> str | None:
+    """What the target "x86" stands for here."""
+    from opsgen.targets.x86 import host_arch
+
+    from ..errors import TargetError
+
+    try:
+        return f"x86/{host_arch()}"
+    except TargetError:
+        return None
+
+
+def _schedules(targets: list[str]) -> list[dict[str, Any]] | None:
+    try:
+        import tvm  # noqa: F401
+    except ImportError:
+        return None
+    from opsgen.targets.names import parse
+
+    from ..compiler.plan import schedules_for
+
+    groups = [g for op in all_ops().values() for g in partition(op.trace()).groups]
+    found: dict[str, dict[str, Any]] = {}
+    for name in targets:
+        (target,) = parse(name)
+        for schedule in schedules_for(target):
+            entry = found.setdefault(schedule.name, {**schedule.describe(), "defaults": {}})
+            entry["knobs"] = {knob: list(values) for knob, values in schedule.knobs.items()}
+            group = next((g for g in groups if g.pattern == schedule.pattern and schedule.serves(g, target.arch)), None)
+            if group is not None:
+                entry["defaults"][str(target)] = dict(schedule.default(group, target.arch))
+    return list(found.values())
+
+
+def _everything_text(found: dict[str, Any]) -> list[str]:
+    width = max(len(op["call"]) for op in found["ops"])
+    lines = ["ops", *(f"  {op['call']:<{width}}  {op['doc']}" for op in found["ops"])]
+    lines += ["", "targets", *(f"  {t}{'  (this host: x86)' if t == found['host'] else ''}" for t in found["targets"])]
+    lines += [f"  {alias} = {target}" for alias, target in found["aliases"].items()]
+    lines += ["", "schedules"]
+    if found["schedules"] is None:
+        return [*lines, '  listing them needs TVM: pip install "opsgen[compile]"']
+    for s in found["schedules"]:
+        lines.append(f"  {s['name']}: {s['region']}")
+        for knob, values in s["knobs"].items():
+            lines.append(f"    {knob:<14} {', '.join(map(str, values))}; default {_default(knob, s['defaults'])}")
+    return lines
+
+
+def _default(knob: str, defaults: dict[str, dict[str, int]]) -> str:
+    """One value where all targets have the same."""
+    values = {target: config[knob] for target, config in defaults.items() if knob in config}
+    if len(set(values.values())) == 1:
+        return str(next(iter(values.values())))
+    return ", ".join(f"{value} for {target}" for target, value in values.items()) or "none"
+
+
+# -- a library file ----------------------------------------------------------------------------------------------------
+def library(path: str) -> dict[str, Any]:
+    """What a library file holds, from its manifest alone: none of its code is loaded.
+
+    Raises:
+        CallError: E4011, E4012, E4013, E4016, E4021.
+    """
+    import os
+
+    from ..runtime.library_file import read_manifest
+
+    manifest = read_manifest(path)
+    return {"file": path, "bytes": os.path.getsize(path), **manifest.to_json()}
+
+
+def _library_text(found: dict[str, Any]) -> list[str]:
+    from .compile import readable
+
+    lines = [
+        f"{found['file']}: {readable(found['bytes'])}, {found['kind']} for {', '.join(found['archs'])}",
+        f"written by opsgen {found['opsgen']} at {found['created']}",
+        "  " + ", ".join(f"{n} {v}" for n, v in found["tools"].items()),
+    ]
+    for name, signature in found["ops"].items():
+        lines += ["", f"{name}({', '.join(p['name'] for p in signature['params'])})  {signature['doc']}".rstrip()]
+        for k in found["kernels"]:
+            if k["op"] == name:
+                lines += _kernel_text(k)
+    return lines
+
+
+def _kernel_text(k: dict[str, Any]) -> list[str]:
+    chosen = [f"{n}={v!r}" for n, v in k["attributes"].items()] + (
+        [f"without {', '.join(k['absent'])}"] if k["absent"] else []
+    )
+    tensors = [f"{t['name']} {t['dtype']}[{', '.join(map(str, t['dims']))}]" for t in (*k["inputs"], *k["outputs"])]
+    lines = [f"  {k['arch']}: {'; '.join([*chosen, ', '.join(tensors)])}"]
+    if k["region"]:
+        lines.append(f"    region: {' and '.join(k['region'])}")
+    lines += [f"    wanted: {c['expr']} ({c['message']})" for c in k["constraints"]]
+    groups = ", ".join(f"{g['schedule']} ({g['launches']} launch{'es' * (g['launches'] != 1)})" for g in k["groups"])
+    return [*lines, f"    {groups}"] if groups else lines

@@ -1,0 +1,149 @@
+"""Arguments, exit codes and the printing of errors. Commands are imported when they run: --help loads nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from .._version import __version__
+from ..errors import InternalError, OpsgenError
+
+OK, FAILED, USAGE, BUG, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 70, 130, 141
+
+_OP = "a name such as rms_norm, path/to/file.py:op_name or package.module:op_name"
+
+
+class UsageError(Exception):
+    """A command line that cannot be understood: exit code 2."""
+
+    def __init__(self, message: str, usage: str = "") -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, self.format_usage())
+
+
+def parser() -> argparse.ArgumentParser:
+    """The grammar of the command line."""
+    top = _Parser(prog="opsgen", description="Describe an operator once, compile it for a device, call it from Python.")
+    top.add_argument("--version", action="version", version=f"opsgen {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    c = commands.add_parser(
+        "compile", help="ops to one library file", description="Compiles ops into one library file."
+    )
+    c.add_argument("ops", nargs="*", metavar="OP", help=_OP)
+    c.add_argument("-o", "--output", required=True, metavar="FILE", help="the library file to write")
+    _choices(c, "targets of one kind, with commas between them (default: x86, this host)")
+
+    i = commands.add_parser(
+        "inspect",
+        help="what an op becomes, stage by stage",
+        description="Shows one stage of an op on its way to a kernel.",
+    )
+    i.add_argument("ops", nargs="*", metavar="OP", help=_OP)
+    i.add_argument("--stage", default="graph", help="graph, te, ir, source or asm (default: graph)")
+    _choices(i, "for ir, source and asm (default: x86, this host)")
+
+    ls = commands.add_parser(
+        "list", help="ops, targets and schedules, or what a library file holds",
+        description="Lists ops, targets and schedules; with FILE, what that library file holds, without loading it.",
+    )  # fmt: skip
+    ls.add_argument("file", nargs="?", metavar="FILE", help="a library file")
+
+    d = commands.add_parser(
+        "doctor", help="what this machine has and lacks", description="Checks what compiling and running need."
+    )
+    for command in (c, i, ls, d):
+        command.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    return top
+
+
+def _choices(command: argparse.ArgumentParser, target: str) -> None:
+    command.add_argument("--target", default="x86", metavar="T[,T]", help=target)
+    command.add_argument(
+        "--dtype", action="append", metavar="D[,D]",
+        help="floating types, or parameter=type for one parameter (default: float32)",
+    )  # fmt: skip
+    pairs: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+    command.add_argument("--dim", **pairs, metavar="NAME=N", help="dims with a fixed extent")
+    command.add_argument("--attribute", **pairs, metavar="NAME=VALUE", help="values of attributes")
+    command.add_argument("--absent", **pairs, metavar="NAME", help="optional tensors that calls leave out")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; gives the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in words
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+        return code
+    except SystemExit as stop:  # --help and --version
+        return _flush(stop.code if isinstance(stop.code, int) else OK)
+    except UsageError as bad:
+        _report("usage", str(bad), as_json, prefix=bad.usage)
+        return USAGE
+    except BrokenPipeError:
+        # What reads us has closed. The interpreter flushes standard output once more when it ends: into nothing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        _report("interrupted", "interrupted", as_json)
+        return INTERRUPTED
+    except OpsgenError as failure:
+        code_, _, message = str(failure).partition(": ")
+        _report(failure.code or code_, message, as_json)
+        return FAILED
+    except Exception as bug:
+        if os.environ.get("OPSGEN_TRACEBACK"):
+            raise
+        what = str(bug) if isinstance(bug, InternalError) else f"{type(bug).__name__}: {bug}"
+        message = (
+            f"{what}\nThis is a bug in opsgen {__version__}. Please report it to the project's issue tracker, with the "
+            "command line and what it prints with OPSGEN_TRACEBACK=1 set."
+        )
+        _report("internal", message, as_json)
+        return BUG
+
+
+def _run(words: list[str]) -> int:
+    arguments = parser().parse_args(words)
+    if arguments.command == "compile":
+        from .compile import run
+    elif arguments.command == "inspect":
+        from .inspect import run
+    elif arguments.command == "list":
+        from .listing import run
+    else:
+        from .doctor import run
+    return run(arguments)
+
+
+def _flush(code: int) -> int:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def _report(code: str, message: str, as_json: bool, prefix: str = "") -> None:
+    if as_json:
+        print(json.dumps({"error": {"code": code, "message": message}}, ensure_ascii=False), file=sys.stderr)
+    elif code in ("usage", "interrupted"):
+        print(f"{prefix}error: {message}" if code == "usage" else message, file=sys.stderr)
+    else:
+        print(f"error {code}: {message}" if code != "internal" else f"internal error: {message}", file=sys.stderr)
+
+
+def print_json(document: Any) -> None:
+    """The one document that a command prints with --json."""
+    print(json.dumps(document, ensure_ascii=False, indent=2))
