@@ -127,8 +127,7 @@ def _kernel_text(k: dict[str, Any]) -> list[str]:
     )
     tensors = [f"{t['name']} {t['dtype']}[{', '.join(map(str, t['dims']))}]" for t in (*k["inputs"], *k["outputs"])]
     lines = [f"  {k['arch']}: {'; '.join([*chosen, ', '.join(tensors)])}"]
-    if k["region"]:
-        lines.append(f"    region: {' and '.join(k['region'])}")
+    lines.append(f"    region: {' and '.join(k['region']) or 'any size'}; workspace: {k['workspace']} bytes")
     lines += [f"    wanted: {c['expr']} ({c['message']})" for c in k["constraints"]]
     groups = ", ".join(f"{g['schedule']} ({g['launches']} launch{'es' * (g['launches'] != 1)})" for g in k["groups"])
     return [*lines, f"    {groups}"] if groups else lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -26,6 +27,9 @@ class UsageError(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)  # an abbreviation would change its meaning with a new option
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, self.format_usage())
 
@@ -81,6 +85,9 @@ def _choices(command: argparse.ArgumentParser, target: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; gives the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # formulas in docstrings are not ASCII; what reads us may be
+            stream.reconfigure(errors="replace")
     as_json = "--json" in words
     try:
         code = _run(words)
@@ -137,7 +144,7 @@ def _flush(code: int) -> int:
 
 def _report(code: str, message: str, as_json: bool, prefix: str = "") -> None:
     if as_json:
-        print(json.dumps({"error": {"code": code, "message": message}}, ensure_ascii=False), file=sys.stderr)
+        print(json.dumps({"error": {"code": code, "message": message}}), file=sys.stderr)
     elif code in ("usage", "interrupted"):
         print(f"{prefix}error: {message}" if code == "usage" else message, file=sys.stderr)
     else:
@@ -146,4 +153,4 @@ def _report(code: str, message: str, as_json: bool, prefix: str = "") -> None:
 
 def print_json(document: Any) -> None:
     """The one document that a command prints with --json."""
-    print(json.dumps(document, ensure_ascii=False, indent=2))
+    print(json.dumps(document, indent=2))

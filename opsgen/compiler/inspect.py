@@ -11,7 +11,7 @@ graph needs no TVM.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from opsgen.targets.names import Target, parse
@@ -120,8 +120,8 @@ def graph_data(problem: Problem) -> Data:
         "scalars": [s.name for s in graph.scalars],
         "results": [_tensor(r.name, r.value.dims, r.dtype) | {"updates": r.updates is not None} for r in graph.results],
         "constraints": [{"expr": c.expr, "message": c.message} for c in graph.constraints],
-        "flops": formula(cost.flops(graph)),
-        "bytes": formula(cost.bytes_moved(graph)),
+        "flops": formula(cost.flops(graph), graph.extents),
+        "bytes": formula(cost.bytes_moved(graph), graph.extents),
         "groups": [_group(parts, group, names) for group in parts.groups],
     }
 
@@ -187,8 +187,8 @@ def _group(parts: Partition, group: Group, names: Mapping[int, str]) -> Data:
         "reads": [n.name if isinstance(n, Input) else names[id(n)] for n in read]
         + [n.name for n in own if isinstance(n, Scalar)],
         "stores": stores,
-        "flops": formula(cost.flops(graph, tuple(own))),
-        "bytes": formula(moved),
+        "flops": formula(cost.flops(graph, tuple(own)), graph.extents),
+        "bytes": formula(moved, graph.extents),
         "nodes": nodes,
     }
 
@@ -216,8 +216,8 @@ def _node(node: Tensor, numbers: Mapping[int, int], names: Mapping[int, str]) ->
     raise InternalError(f"no description of {node!r}")
 
 
-def formula(extent: Extent) -> str:
-    """An extent as a sum of products, equal ones taken together: ``2*rows*hidden + 3*rows``."""
+def formula(extent: Extent, dims: Iterable[str] = ()) -> str:
+    """An extent as a sum of products, equal ones taken together: ``2*rows*hidden + 3*rows``. ``dims`` gives the order."""
     Terms = dict[tuple[str, ...], int]
 
     def binary(op: str, a: Terms, b: Terms) -> Terms:
@@ -247,12 +247,12 @@ def formula(extent: Extent) -> str:
                 parts.append("*".join(([str(n)] if n != 1 or not names else []) + list(names)))
         return " + ".join(parts) or "0"
 
-    order = _Order()
+    order = _Order(dims)
     return show(extent.fold(leaf, lambda value: {(): value}, binary))
 
 
 class _Order(list[str]):
-    """Names in the order in which they were met; quotients come when they are first asked for."""
+    """Names in a given order; others, and quotients, follow as they are met."""
 
     def index(self, name: str, *_: Any) -> int:
         if name not in self:

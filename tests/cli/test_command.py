@@ -143,6 +143,17 @@ def test_a_reader_that_has_closed_is_met_quietly(words: list[str]) -> None:
     running.stderr.close()
 
 
+def test_output_that_can_only_be_ascii(process: Command) -> None:
+    done = process("list", PYTHONIOENCODING="ascii")
+    assert done.code == 0 and "gelu(x, *, approximate='none')" in done.out
+    docs = [op["doc"] for op in json.loads(process("list", "--json", PYTHONIOENCODING="ascii").out)["ops"]]
+    assert "y = x · Φ(x)" in docs
+
+
+def test_options_are_not_abbreviated(opsgen: Command) -> None:
+    assert opsgen("inspect", "gelu", "--js").code == 2
+
+
 def test_the_entry_point_of_the_package_is_this_command() -> None:
     assert 'opsgen = "opsgen.cli:main"' in (ROOT / "pyproject.toml").read_text()
 

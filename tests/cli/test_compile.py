@@ -48,6 +48,7 @@ def test_list_of_a_file(both: tuple[Path, str, str], opsgen: Command) -> None:
     done = opsgen("list", both[0])
     assert done.code == 0
     assert "x86 for avx2, avx512" in done.out
+    assert "region: any size; workspace: 0 bytes" in done.out
     assert "softmax(x)" in done.out and "without residual" in done.out
     found = json.loads(opsgen("list", both[0], "--json").out)
     assert found["bytes"] == both[0].stat().st_size

@@ -110,7 +110,7 @@ def calls() -> Any:
                     yield pytest.param(op, absent, attributes, dtype, id=label)
 
 
-@pytest.mark.parametrize(("op", "absent", "attributes", "dtype"), calls())
+@pytest.mark.parametrize(("op", "absent", "attributes", "dtype"), list(calls()))
 def test_every_op_agrees_with_its_reference(
     op: Op, absent: frozenset[str], attributes: dict[str, Any], dtype: str
 ) -> None:
