@@ -33,7 +33,7 @@ def test_what_is_printed(both: tuple[Path, str, str]) -> None:
     path, out, err = both
     assert out.splitlines()[0] == "softmax                  1 kernel for x86/avx2, 1 kernel for x86/avx512"
     assert re.fullmatch(rf"{re.escape(str(path))}: 4 kernels, \d+ KiB, \d+\.\d s", out.splitlines()[-1])
-    assert "[1/7] softmax for x86/avx2" in err
+    assert re.search(r"^\[1/\d+\] softmax for x86/avx2$", err, re.MULTILINE)
     assert not CONTROL.search(out + err)
 
 
@@ -107,7 +107,7 @@ def test_progress_on_a_terminal(tmp_path: Path) -> None:
     os.close(theirs)
     shown = os.read(ours, 1 << 16).decode()
     os.close(ours)
-    assert "\r[1/4] relu for x86/avx2" in shown and shown.endswith("\r")
+    assert re.search(r"\r\[1/\d+\] relu for x86/avx2", shown) and shown.endswith("\r")
     assert "\n" not in shown
     assert b"\r" not in done.stdout
 
