@@ -11,7 +11,7 @@ from ..analysis import cost
 from ..dsl.op import Graph, Op
 from ..dsl.signature import _UNSET, Parameter
 from ..dsl.trace import ROWS
-from ..lowering.kernel import scalar_type
+from ..lowering.kernel import Launch, scalar_type
 from ..runtime import manifest
 from .launcher import index_limits, pack_symbol
 from .plan import Plan
@@ -73,11 +73,20 @@ def kernel(plan: Plan) -> manifest.Kernel:
         flops=str(cost.flops(graph)),
         bytes=str(cost.bytes_moved(graph)),
         groups=tuple(
-            manifest.Group(s.group.pattern, s.schedule.name, dict(s.config), len(s.launches)) for s in plan.steps
+            manifest.Group(s.group.pattern, s.schedule.name, dict(s.config), [_launch(x) for x in s.launches])
+            for s in plan.steps
         ),
         precision=plan.problem.precision,
         source_hash=plan.problem.hash(),
     )
+
+
+def _launch(launch: Launch) -> str:
+    """A kernel's name, and when it runs."""
+    if launch.when is None:
+        return launch.name
+    extent, comparison, limit = launch.when
+    return f"{launch.name} if {extent} {comparison} {limit}"
 
 
 def _dims(graph: Graph, dims: tuple[str, ...]) -> tuple[str | int, ...]:

@@ -10,7 +10,7 @@ from ..dsl.extent import Extent
 from ..dsl.op import Graph
 from ..dsl.tensor import At, Input, Map, Tensor, walk
 from ..errors import InternalError
-from ..lowering.kernel import Param
+from ..lowering.kernel import Launch, Param
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def entry(plan: Plan) -> dict[str, Any]:
     limits = index_limits(graph)
     by_name = {i["name"]: i for i in inputs}
     used = {d for p in _params(plan) if p.kind == "dim" for d in (p.dim or p.name,)}
+    used |= {n for x in plan.launches if x.when is not None for n in x.when[0].names()}
     used |= {n for s in plan.spaces for n in s.elements.names()} | {n for e in limits.values() for n in e.names()}
     return {
         "title": f"{graph.op} {dict(graph.attributes) or ''} without {sorted(graph.absent)} on {plan.target}",
@@ -96,9 +97,21 @@ def entry(plan: Plan) -> dict[str, Any]:
             for slot in plan.slots()
         ],
         "launches": [
-            {"name": launch.name, "arguments": [_value(p, graph) for p in launch.params]} for launch in plan.launches
+            {
+                "name": launch.name,
+                "when": _condition(launch),
+                "arguments": [_value(p, graph) for p in launch.params],
+            }
+            for launch in plan.launches
         ],
     }
+
+
+def _condition(launch: Launch) -> str:
+    if launch.when is None:
+        return ""
+    extent, comparison, limit = launch.when
+    return f"{c_expr(extent)} {comparison} {limit}"
 
 
 def _params(plan: Plan) -> list[Param]:

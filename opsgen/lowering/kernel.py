@@ -18,7 +18,7 @@ from ..dsl.extent import Extent
 from ..dsl.op import Graph, Result
 from ..dsl.tensor import Input, Scalar, Tensor, walk
 from .statements import Code, Expr, function, i64, mul, pointer, view
-from .to_tir import Environment, Memory, storage_name
+from .to_tir import Environment, Memory, Scope, storage_name
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Launch:
     name: str
     function: Any
     params: tuple[Param, ...]
+    when: tuple[Extent, str, int] | None = None
+    """A comparison that a call's dims must meet for the kernel to run: ``(rows, "<=", 12)``."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,16 @@ class Kernel(Environment):
             if all(p is not stored for p in places):
                 places.append(stored)
         return places
+
+    def store_all(self, scope: Scope) -> None:
+        """Computes and stores the group's results at a position; all are read before one is written (updates)."""
+        self.store_values(scope, [(node, scope.value(node)) for node in self.group.stored])
+
+    def store_values(self, scope: Scope, values: list[tuple[Tensor, Expr]]) -> None:
+        """Stores values of the group wherever they go."""
+        for node, value in values:
+            for place in self.destinations(node):
+                place.store(scope.code, scope.coords, value)
 
     def read_elsewhere(self, node: Tensor) -> bool:
         """Whether another group reads the node."""

@@ -1,65 +1,55 @@
-"""Contractions on x86: the right operand packed into column tiles, register tiles of rows times columns, no blocking
-over the sum.
+"""Contractions on x86: the right operand packed into column tiles, register tiles of rows times columns.
 
 Two kernels. The first writes the right operand, by whatever expression it has, as [batch, column tile, k, NR], zero
-past its end. The second
-runs over blocks of row and column tiles; a tile's accumulators stay in registers and go through the group's epilogue
-when they are stored. Rows
-past the end read the last row again, so that the inner loop has no branch; only stores are guarded.
+past its end. The second runs over blocks of rows and column tiles; a register tile's accumulators stay in registers
+over the whole sum (no blocking over it). A weight may come packed from the caller: then the first kernel is not there.
+
+With few rows packing costs more than it saves: where both operands are contiguous along the sum, a third kernel
+(direct.py) takes those calls.
 
 Measured on a 16-core Sapphire Rapids and a 2-core Zen 3 with weights packed once: 150-170 of 172 GFLOP/s a core with
-12x32 on AVX-512; 6x16 on
-AVX2 is 1.07-1.24x torch's linear+GELU on one thread. (8x48 spills and falls to a tenth.)
+12x32 on AVX-512; 6x16 on AVX2 is 1.07-1.24x torch's linear+GELU on one thread. (8x48 spills and falls to a tenth.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
 
 from opsgen.analysis import cost
-from opsgen.analysis.groups import Group, factors, is_transpose
+from opsgen.analysis.groups import Group, is_transpose
 from opsgen.dsl.dtypes import compute_type
 from opsgen.dsl.extent import Extent
-from opsgen.dsl.tensor import Input, Reduce, Tensor, walk
+from opsgen.dsl.tensor import Input, Tensor, walk
 from opsgen.lowering.kernel import Kernel, Launch
 from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul, sub, truncdiv
 from opsgen.lowering.to_tir import Memory, Scope, compute_name
 from opsgen.schedules.common.schedule import Config, Context, Packing, Schedule
 
+from . import direct
+from .operands import Problem, contiguous, product_of
 from .vectors import strips, unflatten, vectorizable, widths
 
 UNROLL = 4
 """Steps of the sum in one turn of the inner loop."""
 
 
-class Problem:
-    """The dims of a contraction by what they do: batch (both factors and the result), rows (left), columns (right),
-    summed.
-    """
-
-    def __init__(self, group: Group) -> None:
-        self.node: Reduce = group.reductions[0]
-        pair = factors(self.node)
-        assert pair is not None
-        self.left, self.right = pair
-        left, right = set(self.left.dims), set(self.right.dims)
-        free = self.node.dims
-        self.batch = tuple(d for d in free if d in left and d in right)
-        self.rows = tuple(d for d in free if d in left and d not in right)
-        self.columns = tuple(d for d in free if d in right and d not in left)
-        self.summed = self.node.over
-
-
 def build(context: Context, config: Config) -> list[Launch]:
     """The packing kernel and the product."""
     problem = Problem(context.group)
     source = packable(context, problem)
+    product = _Product(context, config, problem).build()
     if source is not None and source.name in context.packed:
-        return [_product(context, config, problem)]
-    return [_pack(context, config, problem), _product(context, config, problem)]
+        return [product]
+    launches = [_pack(context, config, problem), product]
+    few = direct.build(context, config, problem)
+    if few is None:
+        return launches
+    rows = cost.elements(context.partition.graph, problem.rows)
+    limit = config["direct_rows"]
+    return [replace(few, when=(rows, "<=", limit)), *(replace(x, when=(rows, ">", limit)) for x in launches)]
 
 
 def packable(context: Context, problem: Problem) -> Input | None:
@@ -97,13 +87,6 @@ def packing(context: Context, config: Config) -> Packing | None:
     return Packing(source.name, layout, count, dtype, launch)
 
 
-def _product_of(extents: Mapping[str, Expr], dims: tuple[str, ...]) -> Expr:
-    total: Expr = i64(1)
-    for d in dims:
-        total = mul(total, extents[d])
-    return total
-
-
 def _packed_dims(kernel: Kernel, problem: Problem, width: int) -> dict[str, Extent]:
     def count(dims: tuple[str, ...]) -> Extent:
         return cost.elements(kernel.graph, dims)
@@ -135,16 +118,17 @@ def _pack(context: Context, config: Config, problem: Problem) -> Launch:
     code = kernel.code
     dims = (*problem.batch, *problem.columns, *problem.summed)
     kernel.cost(Extent.const(0), cost.elements(kernel.graph, dims) * 2, 8)
-    n = code.bind(_product_of(extents, problem.columns), "n")
-    k = code.bind(_product_of(extents, problem.summed), "k")
+    n = code.bind(product_of(extents, problem.columns), "n")
+    k = code.bind(product_of(extents, problem.summed), "k")
     tiles = code.bind(ceildiv(n, width), "tiles")
-    batches = _product_of(extents, problem.batch)
+    batches = product_of(extents, problem.batch)
     with code.loop(code.bind(mul(batches, tiles), "tasks"), "task", "parallel") as (task, body):
         batch = body.bind(tirx.truncdiv(task, tiles), "batch")
         tile = body.bind(tirx.truncmod(task, tiles), "tile")
         scope = Scope(kernel, body, unflatten(body, batch, problem.batch, extents))
         first = body.bind(tile * i64(width), "first")
-        vector = _contiguous_columns(kernel, problem) and vectorizable((problem.right,))
+        vector = len(problem.columns) == 1 and contiguous(kernel, problem.right, problem.columns[0])
+        vector = vector and vectorizable((problem.right,))
 
         def column(code: Code, k: Expr, at: Expr, j: Expr, inside: Scope) -> None:
             """One element: the right operand's value in column ``at``."""
@@ -163,195 +147,139 @@ def _pack(context: Context, config: Config, problem: Problem) -> Launch:
     return kernel.launch()
 
 
-def _contiguous_columns(kernel: Kernel, problem: Problem) -> bool:
-    """Whether all that the right operand reads along its (only) column dim is contiguous there."""
-    memories: list[Memory] = []
-    stack: list[Tensor] = [problem.right]
-    while stack:
-        node = stack.pop()
-        memory = kernel.memory(node)
-        if memory is not None:
-            memories.append(memory)
-        else:
-            stack.extend(node.children())
-    along = [m for m in memories if set(m.dims) & set(problem.columns)]
-    return len(problem.columns) == 1 and bool(along) and all(m.dims[-1:] == problem.columns for m in along)
+class _Product:
+    """The kernel that multiplies: blocks of rows times blocks of column tiles, in parallel.
 
-
-def _product(context: Context, config: Config, problem: Problem) -> Launch:
-    """The register-tiled product with the group's epilogue."""
-    height, width = config["rows"], config["columns"]
-    group = context.group
-    kernel = Kernel(f"{context.prefix}_product", context.partition, group, context.spaces)
-    packed = _packed(kernel, context, problem, width)
-    dims = (*problem.batch, *problem.rows, *problem.columns, *problem.summed)
-    extents = {d: kernel.extent(d) for d in dims}
-    code = kernel.code
-    nodes = list(group.members.values())
-    kernel.cost(cost.flops(kernel.graph, tuple(nodes)) * 2, Extent.const(0), config["flops_per_ns"])
-    m = code.bind(_product_of(extents, problem.rows), "m")
-    n = code.bind(_product_of(extents, problem.columns), "n")
-    row_tiles = code.bind(ceildiv(m, height), "row_tiles")
-    column_tiles = code.bind(ceildiv(n, width), "column_tiles")
-    row_blocks = code.bind(ceildiv(row_tiles, config["row_block"]), "row_blocks")
-    column_blocks = code.bind(ceildiv(column_tiles, config["column_block"]), "column_blocks")
-    batches = _product_of(extents, problem.batch)
-    steps = widths(context.arch, group, 1)
-    tasks = code.bind(mul(batches, row_blocks * column_blocks), "tasks")
-    with code.loop(tasks, "task", "parallel") as (task, body):
-        row_block = body.bind(tirx.truncmod(task, row_blocks), "row_block")
-        rest = body.bind(tirx.truncdiv(task, row_blocks), "rest")
-        column_block = body.bind(tirx.truncmod(rest, column_blocks), "column_block")
-        batch = body.bind(tirx.truncdiv(rest, column_blocks), "batch")
-        base = unflatten(body, batch, problem.batch, extents)
-        scratch = body.scratch(compute_name(problem.node.dtype), height * width, "tile")
-        first_column = column_block * i64(config["column_block"])
-        columns_here = tirx.Min(i64(config["column_block"]), column_tiles - first_column)
-        with body.loop(body.bind(columns_here, "columns_here"), "jp") as (jp, outer):
-            column_tile = outer.bind(first_column + jp, "column_tile")
-            first_row = row_block * i64(config["row_block"])
-            rows_here = tirx.Min(i64(config["row_block"]), row_tiles - first_row)
-            with outer.loop(outer.bind(rows_here, "rows_here"), "ip") as (ip, tile):
-                row = tile.bind((first_row + ip) * i64(height), "first_row")
-                _tile(
-                    kernel,
-                    problem,
-                    packed,
-                    tile,
-                    base,
-                    batch,
-                    column_tile,
-                    row,
-                    m,
-                    n,
-                    extents,
-                    height,
-                    width,
-                    scratch,
-                    steps,
-                )
-    return kernel.launch()
-
-
-def _tile(
-    kernel: Kernel,
-    problem: Problem,
-    packed: Memory,
-    code: Code,
-    base: dict[str, Expr],
-    batch: Expr,
-    column_tile: Expr,
-    first_row: Expr,
-    m: Expr,
-    n: Expr,
-    extents: dict[str, Expr],
-    height: int,
-    width: int,
-    tile: Any,
-    steps: tuple[int, ...],
-) -> None:
-    """One register tile: accumulate over k in registers, lay the sums down in ``tile``, then the epilogue row by row.
-
-    Through memory, because the epilogue is then one loop and not one copy a row, and rows and columns past the end
-    cost nothing.
+    In a block, for each column tile, register tiles go down the rows (fewer at a time at the end) and lay their sums
+    down in ``sums``; then the epilogue runs over them. Through memory that stays in the cache, because the epilogue is
+    then one loop, not one copy for each row of a register tile, and nothing is computed past the last row.
     """
-    name = compute_name(problem.node.dtype)
-    accumulators = [code.local(name, width, f"acc{i}") for i in range(height)]
-    for acc in accumulators:
-        with code.loop(width, "j", "vectorized") as (j, lanes):
-            lanes.store(acc, constant(0, name), j)
-    last = m - i64(1)
-    rows = []
-    for i in range(height):
-        row = code.bind(tirx.Min(first_row + i64(i), last), "row") if i else first_row
-        rows.append(unflatten(code, row, problem.rows, extents))
-    start = code.bind(packed.offset({"batch": batch, "tile": column_tile, "k": i64(0), "column": i64(0)}), "panel")
-    scopes = [Scope(kernel, code, {**base, **r}) for r in rows]
-    _accumulate(problem, packed, code, scopes, accumulators, start, extents, width)
-    for i, acc in enumerate(accumulators):
-        with code.loop(width, "j", "vectorized") as (j, lanes):
-            lanes.store(tile, tirx.BufferLoad(acc, [j]), i64(i * width) + j)
-    first_column = code.bind(column_tile * i64(width), "first_column")
-    columns_here = code.bind(tirx.Min(i64(width), n - first_column), "columns_here")
-    with code.loop(code.bind(tirx.Min(i64(height), m - first_row), "rows_here"), "i") as (i, body):
-        coords = {**base, **unflatten(body, body.bind(first_row + i, "row"), problem.rows, extents)}
-        scope = Scope(kernel, body, coords)
 
-        def step(inner: Code, at: Expr, kind: str, lanes_wide: int, stage: int) -> None:
-            with inner.loop(lanes_wide, "j", kind) as (j, lanes):
-                _epilogue(problem, scope, lanes, first_column, at + j, tile, i * i64(width), extents)
+    def __init__(self, context: Context, config: Config, problem: Problem) -> None:
+        self.problem = problem
+        self.kernel = Kernel(f"{context.prefix}_product", context.partition, context.group, context.spaces)
+        self.width = config["columns"]
+        self.heights = tuple(sorted({config["rows"], config["rows_at_end"], 1}, reverse=True))
+        self.packed = _packed(self.kernel, context, problem, self.width)
+        self.type = compute_name(problem.node.dtype)
+        self.lanes = widths(context.arch, context.group, 1)
+        dims = (*problem.batch, *problem.rows, *problem.columns, *problem.summed)
+        self.extents = {d: self.kernel.extent(d) for d in dims}
+        self.block_rows = config["row_block"] * config["rows"]
+        self.block_tiles = config["column_block"]
+        nodes = tuple(context.group.members.values())
+        self.kernel.cost(cost.flops(self.kernel.graph, nodes) * 2, Extent.const(0), config["flops_per_ns"])
 
-        strips(body, i64(0), columns_here, steps, step)
+    def build(self) -> Launch:
+        code, extents, problem = self.kernel.code, self.extents, self.problem
+        m = code.bind(product_of(extents, problem.rows), "m")
+        n = code.bind(product_of(extents, problem.columns), "n")
+        tiles = code.bind(ceildiv(n, self.width), "tiles")
+        row_blocks = code.bind(ceildiv(m, self.block_rows), "row_blocks")
+        column_blocks = code.bind(ceildiv(tiles, self.block_tiles), "column_blocks")
+        batches = product_of(extents, problem.batch)
+        tasks = code.bind(mul(batches, row_blocks * column_blocks), "tasks")
+        with code.loop(tasks, "task", "parallel") as (task, body):
+            row_block = body.bind(tirx.truncmod(task, row_blocks), "row_block")
+            rest = body.bind(tirx.truncdiv(task, row_blocks), "rest")
+            batch = body.bind(tirx.truncdiv(rest, column_blocks), "batch")
+            scope = Scope(self.kernel, body, unflatten(body, batch, problem.batch, extents))
+            sums = body.scratch(self.type, self.block_rows * self.width, "sums")
+            first_row = body.bind(row_block * i64(self.block_rows), "first_row")
+            rows = body.bind(tirx.Min(i64(self.block_rows), m - first_row), "rows")
+            first_tile = body.bind(tirx.truncmod(rest, column_blocks) * i64(self.block_tiles), "first_tile")
+            here = body.bind(tirx.Min(i64(self.block_tiles), tiles - first_tile), "tiles_here")
+            with body.loop(here, "tile") as (t, inner):
+                tile = inner.bind(first_tile + t, "tile")
+                panel = self.packed.offset({"batch": batch, "tile": tile, "k": i64(0), "column": i64(0)})
+                panel = inner.bind(panel, "panel")
+                inside = scope.inner(inner, {})
 
+                def down(at: Code, row: Expr, kind: str, height: int, stage: int, panel: Expr = panel) -> None:
+                    self.register_tile(scope.inner(at, {}), row, first_row, height, panel, sums)
 
-def _accumulate(
-    problem: Problem,
-    packed: Memory,
-    code: Code,
-    scopes: list[Scope],
-    accumulators: list[Any],
-    start: Expr,
-    extents: dict[str, Expr],
-    width: int,
-) -> None:
-    """The loop over the summed dims: one column vector times one element of each row."""
-    *outer, last = problem.summed
+                strips(inner, i64(0), rows, self.heights, down)
+                self.epilogue(inside, first_row, rows, inner.bind(tile * i64(self.width), "first_column"), n, sums)
+        return self.kernel.launch()
 
-    def nest(at: Code, dims: list[str], coords: dict[str, Expr], flat: Expr) -> None:
-        if dims:
-            with at.loop(extents[dims[0]], dims[0]) as (i, inner):
-                step = _product_of(extents, problem.summed[problem.summed.index(dims[0]) + 1 :])
-                nest(inner, dims[1:], {**coords, dims[0]: i}, add(flat, mul(i, step)))
-            return
-        quads = at.bind(truncdiv(extents[last], UNROLL), "quads")
-        with at.loop(quads, "k4") as (q, inner):
-            for u in range(UNROLL):
-                step_at(inner, coords, q * i64(UNROLL) + i64(u), flat)
-        done = mul(quads, i64(UNROLL))
-        with at.loop(sub(extents[last], done), "k1") as (r, inner):
-            step_at(inner, coords, done + r, flat)
+    def register_tile(self, scope: Scope, row: Expr, first_row: Expr, height: int, panel: Expr, sums: Any) -> None:
+        """``height`` rows, from ``row`` of the block on, times one column tile: accumulators stay in registers."""
+        code, width = scope.code, self.width
+        accumulators = [code.local(self.type, width, f"acc{i}") for i in range(height)]
+        for acc in accumulators:
+            with code.loop(width, "j", "vectorized") as (j, lanes):
+                lanes.store(acc, constant(0, self.type), j)
+        rows = []
+        for i in range(height):
+            at = code.bind(add(first_row + row, i64(i)), "row")
+            rows.append(scope.inner(code, unflatten(code, at, self.problem.rows, self.extents)))
+        self.accumulate(code, rows, accumulators, panel)
+        for i, acc in enumerate(accumulators):
+            start = code.bind((row + i64(i)) * i64(width), "start")
+            with code.loop(width, "j", "vectorized") as (j, lanes):
+                lanes.store(sums, tirx.BufferLoad(acc, [j]), start + j)
 
-    def step_at(at: Code, coords: dict[str, Expr], k: Expr, flat: Expr) -> None:
-        offset = at.bind(start + (add(flat, k)) * i64(width), "at")
-        for scope, acc in zip(scopes, accumulators, strict=True):
-            here = scope.inner(at, {**coords, last: k})
-            left = here.value(problem.left)
-            with at.loop(width, "j", "vectorized") as (j, lanes):
-                right = tirx.BufferLoad(packed.buffer, [offset + j])
-                lanes.store(acc, tirx.Add(tirx.BufferLoad(acc, [j]), tirx.Mul(left, right)), j)
+    def accumulate(self, code: Code, rows: list[Scope], accumulators: list[Any], panel: Expr) -> None:
+        """The loop over the summed dims: one column vector times one element of each row."""
+        *outer, last = self.problem.summed
 
-    nest(code, outer, {}, i64(0))
+        def nest(at: Code, dims: list[str], coords: dict[str, Expr], flat: Expr) -> None:
+            if dims:
+                rest = self.problem.summed[self.problem.summed.index(dims[0]) + 1 :]
+                with at.loop(self.extents[dims[0]], dims[0]) as (i, inner):
+                    step = mul(i, product_of(self.extents, rest))
+                    nest(inner, dims[1:], {**coords, dims[0]: i}, add(flat, step))
+                return
+            turns = at.bind(truncdiv(self.extents[last], UNROLL), "turns")
+            with at.loop(turns, "k4") as (q, inner):
+                for u in range(UNROLL):
+                    step_at(inner, coords, add(q * i64(UNROLL), i64(u)), flat)
+            done = mul(turns, i64(UNROLL))
+            with at.loop(sub(self.extents[last], done), "k1") as (r, inner):
+                step_at(inner, coords, add(done, r), flat)
 
+        def step_at(at: Code, coords: dict[str, Expr], k: Expr, flat: Expr) -> None:
+            offset = at.bind(panel + add(flat, k) * i64(self.width), "at")
+            for row, acc in zip(rows, accumulators, strict=True):
+                left = row.inner(at, {**coords, last: k}).value(self.problem.left)
+                with at.loop(self.width, "j", "vectorized") as (j, lanes):
+                    right = tirx.BufferLoad(self.packed.buffer, [offset + j])
+                    lanes.store(acc, tirx.Add(tirx.BufferLoad(acc, [j]), tirx.Mul(left, right)), j)
 
-def _epilogue(
-    problem: Problem,
-    row: Scope,
-    code: Code,
-    first_column: Expr,
-    at: Expr,
-    tile: Any,
-    tile_row: Expr,
-    extents: dict[str, Expr],
-) -> None:
-    """The group's stored values in one row, at one column or a vector of them."""
-    kernel = row.env
-    assert isinstance(kernel, Kernel)
-    coords = unflatten(code, first_column + at, problem.columns, extents)
-    scope = row.inner(code, coords, held={id(problem.node): lambda _: tirx.BufferLoad(tile, [tile_row + at])})
-    values = [(node, scope.value(node)) for node in kernel.group.stored]
-    for node, value in values:
-        for place in kernel.destinations(node):
-            place.store(code, scope.coords, value)
+        nest(code, outer, {}, i64(0))
+
+    def epilogue(self, scope: Scope, first_row: Expr, rows: Expr, first_column: Expr, n: Expr, sums: Any) -> None:
+        """The group's stored values for a block of rows of one column tile."""
+        code = scope.code
+        columns = code.bind(tirx.Min(i64(self.width), n - first_column), "columns")
+        with code.loop(rows, "i") as (i, body):
+            at_row = body.bind(first_row + i, "row")
+            row = scope.inner(body, unflatten(body, at_row, self.problem.rows, self.extents))
+            start = body.bind(i * i64(self.width), "start")
+
+            def step(inner: Code, at: Expr, kind: str, width: int, stage: int) -> None:
+                with inner.loop(width, "j", kind) as (j, lanes):
+                    self.store(row, lanes, first_column + add(at, j), tirx.BufferLoad(sums, [start + add(at, j)]))
+
+            strips(body, i64(0), columns, self.lanes, step)
+
+    def store(self, row: Scope, code: Code, column: Expr, total: Expr) -> None:
+        """The stored values in one row, at one column or a vector of them."""
+        coords = unflatten(code, column, self.problem.columns, self.extents)
+        scope = row.inner(code, coords, held={id(self.problem.node): lambda _: total})
+        self.kernel.store_all(scope)
 
 
 def _default(group: Group, arch: str) -> Config:
     wide = compute_type(group.reductions[0].dtype).name == "float64"
-    height, width, speed = {"avx2": (6, 16, 50), "avx512": (12, 32, 100)}[arch]
+    height, at_end, width, speed = {"avx2": (6, 3, 16, 50), "avx512": (12, 4, 32, 100)}[arch]
     return {
         "rows": height,
+        "rows_at_end": at_end,
         "columns": width // 2 if wide else width,
-        "row_block": 16,
+        "row_block": 8,
         "column_block": 4,
+        "direct_rows": 12,
         "flops_per_ns": speed,
     }
 
@@ -363,9 +291,11 @@ SCHEDULE = Schedule(
     region="any contraction of floats on avx2 and avx512",
     knobs={
         "rows": (4, 6, 8, 12),
+        "rows_at_end": (1, 2, 3, 4, 6),
         "columns": (16, 32, 64),
         "row_block": (4, 8, 16, 32),
         "column_block": (1, 2, 4, 8),
+        "direct_rows": (0, 4, 8, 12, 16, 24),
         "flops_per_ns": (50, 100),
     },
     serves=lambda group, arch: compute_type(group.reductions[0].dtype).kind == "float",

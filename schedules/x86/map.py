@@ -28,7 +28,7 @@ def build(context: Context, config: Config) -> list[Launch]:
     nodes = tuple(group.members.values())
     kernel.cost(cost.flops(graph, nodes), cost.elements(graph, dims), config["flops_per_ns"])
     if last is None:
-        _store(kernel, Scope(kernel, kernel.code, {}))
+        kernel.store_all(Scope(kernel, kernel.code, {}))
         return [kernel.launch()]
     rows: Expr = i64(1)
     for d in outer:
@@ -44,20 +44,10 @@ def build(context: Context, config: Config) -> list[Launch]:
 
         def step(code: Code, at: Expr, kind: str, width: int, stage: int) -> None:
             with code.loop(width, "lane", kind) as (lane, lanes):
-                _store(kernel, scope.inner(lanes, {last: at + lane}))
+                kernel.store_all(scope.inner(lanes, {last: at + lane}))
 
         strips(body, start, length, steps, step)
     return [kernel.launch()]
-
-
-def _store(kernel: Kernel, scope: Scope) -> None:
-    """Computes and stores all results at the scope's position; all values are read before one is written (in-place
-    updates).
-    """
-    values = [(node, scope.value(node)) for node in kernel.group.stored]
-    for node, value in values:
-        for place in kernel.destinations(node):
-            place.store(scope.code, scope.coords, value)
 
 
 SCHEDULE = Schedule(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -26,7 +27,7 @@ from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, 
 from opsgen.lowering.to_tir import Held, Memory, Scope, compute_name, extreme, is_nan
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 
-from .vectors import strips, unflatten, widths
+from .vectors import fold, strips, unflatten, widths
 
 CHUNKS = 256
 """Into how many pieces the rows are cut at most; each has its own scratch row."""
@@ -230,7 +231,7 @@ def _row(
             if id(r) in found:
                 value = code.bind(tirx.BufferLoad(found[id(r)][1], [i64(0)]), r.op)
             else:
-                value = _finish(code, r, accumulators[id(r)], steps)
+                value = fold(code, accumulators[id(r)], steps, partial(combine, r.op), r.op)
             scope.held[id(r)] = _holding(value)
         scratch_held = {id(n): _load_kept(n, group, extents, *scratch[id(n)]) for n in p.keeps}
         scope.held.update(scratch_held)
@@ -310,24 +311,6 @@ def _accumulator(code: Code, r: Reduce, width: int, stage: int) -> Any:
     with code.loop(width, "lane", "vectorized" if width > 1 else "serial") as (lane, body):
         body.store(buffer, start, lane)
     return buffer
-
-
-def _finish(code: Code, r: Reduce, buffers: list, steps: tuple[int, ...]) -> Expr:
-    """All partial results as one: each vector is folded in halves down to the next narrower one's width, and added to
-    that.
-    """
-    for i, width in enumerate(steps[:-1]):
-        target = steps[i + 1]
-        while width > target:
-            half = width // 2
-            with code.loop(half, "lane", "vectorized" if half > 1 else "serial") as (lane, body):
-                low = tirx.BufferLoad(buffers[i], [lane])
-                body.store(buffers[i], combine(r.op, low, tirx.BufferLoad(buffers[i], [lane + i64(half)])), lane)
-            width = half
-        with code.loop(target, "lane", "vectorized" if target > 1 else "serial") as (lane, body):
-            merged = combine(r.op, tirx.BufferLoad(buffers[i + 1], [lane]), tirx.BufferLoad(buffers[i], [lane]))
-            body.store(buffers[i + 1], merged, lane)
-    return code.bind(tirx.BufferLoad(buffers[-1], [i64(0)]), r.op)
 
 
 def _search_state(code: Code, r: Reduce) -> tuple:

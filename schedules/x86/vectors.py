@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
 
 from opsgen.analysis.groups import Group
 from opsgen.dsl.dtypes import compute_type
@@ -58,10 +61,26 @@ def strips(code: Code, start: Expr, length: Expr, steps: tuple[int, ...], body: 
         done = code.bind(add(done, mul(turns, i64(width))), "done")
 
 
+def fold(
+    code: Code, buffers: list[Any], steps: tuple[int, ...], combine: Callable[[Expr, Expr], Expr], name: str = "total"
+) -> Expr:
+    """All partial results as one: each vector is folded in halves down to the next narrower one's width, and added to
+    that. ``buffers`` has one vector for each of ``steps``, the last being a single element."""
+    for i, width in enumerate(steps[:-1]):
+        target = steps[i + 1]
+        while width > target:
+            width //= 2
+            with code.loop(width, "lane", "vectorized" if width > 1 else "serial") as (lane, body):
+                low, high = (tirx.BufferLoad(buffers[i], [add(lane, i64(at))]) for at in (0, width))
+                body.store(buffers[i], combine(low, high), lane)
+        with code.loop(target, "lane", "vectorized" if target > 1 else "serial") as (lane, body):
+            merged = combine(tirx.BufferLoad(buffers[i + 1], [lane]), tirx.BufferLoad(buffers[i], [lane]))
+            body.store(buffers[i + 1], merged, lane)
+    return code.bind(tirx.BufferLoad(buffers[-1], [i64(0)]), name)
+
+
 def unflatten(code: Code, index: Expr, dims: tuple[str, ...], extents: dict[str, Expr]) -> dict[str, Expr]:
     """The positions along ``dims`` that a flat index stands for."""
-    from tvm import tirx
-
     found: dict[str, Expr] = {}
     rest = index
     for d in reversed(dims[1:]):
