@@ -217,7 +217,7 @@ def _node(node: Tensor, numbers: Mapping[int, int], names: Mapping[int, str]) ->
 
 
 def formula(extent: Extent, dims: Iterable[str] = ()) -> str:
-    """An extent as a sum of products, equal ones taken together: ``2*rows*hidden + 3*rows``, in the order of ``dims``."""
+    """An extent as a sum of products, equal ones taken together, in the order of ``dims``: ``2*rows*n + 3*rows``."""
     Terms = dict[tuple[str, ...], int]
 
     def binary(op: str, a: Terms, b: Terms) -> Terms:
