@@ -85,11 +85,11 @@ if TYPE_CHECKING:
         where,
     )
     from .errors import OpsgenError, OpsgenWarning
-    from .runtime import Library, load
+    from .runtime import Library, Packed, load
 
 _HOMES = {
     "opsgen.compiler": ("Variant", "compile", "inspect", "variant"),
-    "opsgen.runtime": ("Library", "load"),
+    "opsgen.runtime": ("Library", "Packed", "load"),
     "opsgen.errors": ("OpsgenError", "OpsgenWarning"),
     "opsgen.dsl": (
         "Graph", "Mut", "Op", "Results", "Tensor", "bfloat16", "bool_", "float16", "float32", "float64", "floating",

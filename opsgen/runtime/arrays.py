@@ -15,6 +15,13 @@ import numpy as np
 from opsgen.errors import error
 
 
+class PackedForm(NamedTuple):
+    """How a weight is packed, and the size of the buffer that it is in."""
+
+    layout: str
+    nbytes: int
+
+
 class ArrayInfo(NamedTuple):
     """What dispatch needs to know of one array. Hashable, and without the array's address.
 
@@ -27,6 +34,7 @@ class ArrayInfo(NamedTuple):
         writeable: whether memory may be written through it.
         aligned: whether its address is a multiple of the element's size.
         grad: a torch tensor that requires grad.
+        packed: of a `opsgen.runtime.packed.Packed`, which the rest describes as it was before.
     """
 
     shape: tuple[int, ...]
@@ -37,6 +45,7 @@ class ArrayInfo(NamedTuple):
     writeable: bool
     aligned: bool
     grad: bool = False
+    packed: PackedForm | None = None
 
 
 class Adapter(Protocol):

@@ -6,7 +6,7 @@ The function is generated so that Python itself binds the arguments, and a repea
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from opsgen.errors import OpsgenError, error
@@ -120,8 +120,8 @@ def split_out(op: str, signature: Signature, out: Any) -> tuple[Any, ...]:
     raise error("E4002", op=op, found=found, wanted=wanted)
 
 
-def source(op: str, signature: Signature) -> str:
-    """The Python source of the op's function.
+def source(op: str, signature: Signature, packable: Collection[str] = ()) -> str:
+    """The Python source of the op's function; ``packable`` are the tensors that may be given packed.
 
     Names that start with ``_og_`` are its own; the manifest's schema keeps parameters from using them. It is executed
     with the globals that `opsgen.runtime.dispatch.OpDispatch` gives it. Positional parameters are positional-only to
@@ -152,15 +152,17 @@ def source(op: str, signature: Signature) -> str:
     # An output may be None, and then all are: they are told apart by the first.
     arrays = [(name, name in optional, name in written) for name in tensors] + [(name, True, True) for name in outs]
     key = [f"{name}, _og_type({name})" for name in attributes]
-    numpy_key = [_piece("{0}.shape, {0}.strides, {0}.dtype, {0}.flags.num & _og_flags", *array[:2]) for array in arrays]
+    numpy_piece = "{0}.shape, {0}.strides, {0}.dtype, {0}.flags.num & _og_flags"
+    numpy_key = [_piece(numpy_piece, name, maybe, name in packable) for name, maybe, _ in arrays]
     torch_piece = "{0}.shape, {0}.stride(), {0}.dtype, {0}.device, {0}.is_neg(), {0}.data_ptr() & 7"
     torch_key = [
-        _piece(torch_piece + (", {0}.requires_grad" if writes else ""), name, maybe) for name, maybe, writes in arrays
+        _piece(torch_piece + (", {0}.requires_grad" if writes else ""), name, maybe, name in packable)
+        for name, maybe, writes in arrays
     ]
     lines += ["    try:"]
-    lines += [f"        if {_types('_og_type({0}) is _og_ndarray', arrays)}:"]
+    lines += [f"        if {_types('_og_type({0}) is _og_ndarray', arrays, packable)}:"]
     lines += [f"            _og_key = {_tuple(numpy_key + key)}"]
-    lines += [f"        elif {_types('_og_type({0}) in _og_torch_types', arrays)}:"]
+    lines += [f"        elif {_types('_og_type({0}) in _og_torch_types', arrays, packable)}:"]
     lines += [f"            _og_key = {_tuple(torch_key + key)}"]
     lines += ["        else:", "            _og_key = None"]
     lines += ["        _og_plan = _og_plans.get(_og_key)"]
@@ -169,6 +171,9 @@ def source(op: str, signature: Signature) -> str:
     lines += ["    if _og_plan is None:"]
     given = f"{_tuple(tensors)}, {_tuple(scalars)}, {_tuple(attributes)}, {_tuple(outs)}"
     lines += [f"        _og_plan = _og_make_plan(_og_key, {given})"]
+    for name in tensors:
+        if name in packable:
+            lines += [f"    if _og_type({name}) is _og_packed:", f"        {name} = {name}.tensor"]
     for name in scalars:
         lines += [f"    if _og_type({name}) is not _og_float:", f"        {name} = _og_number({name!r}, {name})"]
     if optional:
@@ -201,15 +206,19 @@ def _tuple(items: Sequence[str]) -> str:
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
-def _piece(template: str, name: str, maybe_none: bool) -> str:
-    """The part of a key for one array; one that may be None is told by that."""
+def _piece(template: str, name: str, maybe_none: bool, maybe_packed: bool) -> str:
+    """The part of a key for one array; one that may be None is told by that, and a packed one by its kind."""
     text = template.format(name)
+    if maybe_packed:
+        text = f"{name}.kind if _og_type({name}) is _og_packed else ({text})"
     return f"None if {name} is None else ({text})" if maybe_none else text
 
 
-def _types(template: str, arrays: Sequence[tuple[str, bool, bool]]) -> str:
-    """The condition that every array is of the type that ``template`` tests, or None where it may be."""
-    tests = [
-        f"({name} is None or {template.format(name)})" if maybe else template.format(name) for name, maybe, _ in arrays
-    ]
+def _types(template: str, arrays: Sequence[tuple[str, bool, bool]], packable: Collection[str]) -> str:
+    """The condition that every array is of the type that ``template`` tests, or None or packed where it may be."""
+    tests: list[str] = []
+    for name, maybe, _ in arrays:
+        ways = ([f"{name} is None"] if maybe else []) + [template.format(name)]
+        ways += [f"_og_type({name}) is _og_packed"] if name in packable else []
+        tests.append(f"({' or '.join(ways)})" if len(ways) > 1 else ways[0])
     return " and ".join(tests) or "True"

@@ -13,10 +13,13 @@ import numpy as np
 from opsgen.errors import error
 from opsgen.runtime import binding
 from opsgen.runtime.arrays import Adapter, ArrayInfo, Unusable, describe
+from opsgen.runtime.expressions import expression
 from opsgen.runtime.layout import shares_elements
 from opsgen.runtime.manifest import Param, Signature, TensorParam
+from opsgen.runtime.packed import ADAPTER as PACKED
+from opsgen.runtime.packed import Packed, Packer
 from opsgen.runtime.plan import Operand, OpStats, Plan
-from opsgen.runtime.selection import Candidate, Selection, dtype_error, select
+from opsgen.runtime.selection import Candidate, Selection, dtype_error, select, select_packing
 
 _NUMBERS = (numbers.Real, np.floating, np.integer)
 _FLAGS = 0x100 | 0x400  # NPY_ARRAY_ALIGNED and NPY_ARRAY_WRITEABLE: what matters and strides do not tell
@@ -37,6 +40,8 @@ class OpDispatch:
         self.op = op
         self.signature = signature
         self.candidates = tuple(candidates)
+        packed = {name for item in candidates for name in item.packed}
+        self.packable = tuple(param.name for param in signature.tensors if param.name in packed)
         self.stats = OpStats(0, 0, 0)
         self._plans: dict[Any, Plan] = {}
         self._results: Any = namedtuple(f"{op}_results", signature.results) if len(signature.results) > 1 else None
@@ -51,6 +56,7 @@ class OpDispatch:
             "_og_ndarray": np.ndarray,
             "_og_flags": _FLAGS,
             "_og_torch_types": TORCH_TYPES,
+            "_og_packed": Packed,
             "_og_plans": self._plans,
             "_og_stats": self.stats,
             "_og_results": self._results,
@@ -59,7 +65,7 @@ class OpDispatch:
             "_og_misuse": lambda *given: binding.misuse(op, signature, *given),
             "_og_split_out": lambda out: binding.split_out(op, signature, out),
         }
-        exec(compile(binding.source(op, signature), f"<opsgen op {op}>", "exec"), scope)
+        exec(compile(binding.source(op, signature, self.packable), f"<opsgen op {op}>", "exec"), scope)
         function: Any = scope[op]
         dtypes = {
             param.name: sorted({s.dtype for c in self.candidates for s in c.kernel.inputs if s.name == param.name})
@@ -69,6 +75,24 @@ class OpDispatch:
         function.__doc__ = binding.document(op, signature, dtypes)
         function.__module__ = __name__
         return function
+
+    def pack(self, parameter: str, weight: Any, layout: str | None) -> Packed:
+        """See `opsgen.runtime.library.Library.pack`."""
+        op, packable = self.op, self.packable
+        param = next((param for param in self.signature.tensors if param.name == parameter), None)
+        if param is None or parameter not in packable:
+            wanted = " or ".join(f'lib.pack("{op}.{name}", ...)' for name in packable)
+            wanted = wanted or f"{binding.call_form(op, self.signature)}, with nothing packed"
+            found = f"{parameter!r} is no parameter of it" if param is None else f"no kernel takes {parameter!r} packed"
+            raise error("E4002", op=op, found=found, wanted=wanted)
+        if isinstance(weight, Packed):
+            wanted = "the array that it was made of"
+            raise error("E4017", op=op, argument=parameter, found="packed already", wanted=wanted)
+        adapter, info = describe(op, parameter, weight)
+        candidates = [item for item in self.candidates if parameter in item.packed]
+        chosen, dims = select_packing(op, candidates, param, info, layout)
+        operand = Operand(adapter, parameter, info, None, written=False)
+        return packer(op, chosen, parameter, info, dims).pack(operand.hand(adapter.native(weight)))
 
     def _make_plan(
         self, key: Any, tensors: Sequence[Any], scalars: Sequence[Any], attributes: Sequence[Any], outs: Sequence[Any]
@@ -85,7 +109,7 @@ class OpDispatch:
             if param.name in absent:
                 raise binding.missing(op, signature, param.name)
         arrays = [
-            (tensor, *describe(op, tensor.name, value))
+            (tensor, *self._describe(tensor.name, value))
             for tensor, value in zip(signature.tensors, tensors)
             if value is not None or not tensor.optional
         ]
@@ -130,31 +154,43 @@ class OpDispatch:
         results: Sequence[tuple[str, Adapter, ArrayInfo]],
     ) -> Plan:
         leading = None if selection.leading is None else len(selection.leading)
-        inputs = [
-            Operand(adapter, param.name, info, leading if param.leading else None, written=param.mutable)
-            for param, adapter, info in arrays
-        ]
+        packed = selection.candidate.packed
+        inputs = []
+        for param, adapter, info in arrays:
+            operand = Operand(adapter, param.name, info, leading if param.leading else None, written=param.mutable)
+            if param.name in packed and info.packed is None:
+                operand.packer = packer(self.op, selection.candidate, param.name, info, selection.dims)
+            inputs.append(operand)
         specs = selection.candidate.kernel.outputs
         outputs = [
             Operand(adapter, name, info, leading if spec.leading else None, written=True, result=True)
             for (name, adapter, info), spec in zip(results, specs)
         ]
-        if arrays:
-            _, adapter, first = arrays[0]
-        elif results:
-            _, adapter, first = results[0]
-        else:
-            raise error("E4002", op=self.op, found="it has no tensor to tell the device by", wanted="one with out=...")
+        tellers = [(adapter, info) for _, adapter, info in (*arrays, *results) if info.packed is None]
+        if not tellers:
+            found = "it has no array to tell the framework and the device by"
+            raise error("E4002", op=self.op, found=found, wanted="one with out=...")
+        adapter, first = tellers[0]
         try:
             return Plan(self.op, self.stats, adapter, selection, inputs, outputs, first.device)
         except Unusable as problem:
             wanted = problem.wanted
             raise error("E4017", op=self.op, argument="out", found=problem.found, wanted=wanted) from None
 
+    def _describe(self, name: str, value: Any) -> tuple[Adapter, ArrayInfo]:
+        """The adapter of an argument and what it is. Raises E4017, see `describe`."""
+        if type(value) is not Packed:
+            return describe(self.op, name, value)
+        if name not in self.packable:
+            wanted = f"an array (those that can be packed: {', '.join(self.packable) or 'none'})"
+            raise error("E4017", op=self.op, argument=name, found="a packed weight", wanted=wanted)
+        return PACKED, PACKED.describe(value)
+
     def _one_framework(self, infos: Sequence[tuple[str, ArrayInfo]]) -> None:
         first: dict[str, str] = {}
         for name, info in infos:
-            first.setdefault(info.framework, name)
+            if info.packed is None:  # a packed weight goes with any
+                first.setdefault(info.framework, name)
         if len(first) > 1:
             found = " and ".join(f"{framework} ({name!r})" for framework, name in first.items())
             raise error("E4020", op=self.op, found=found)
@@ -216,3 +252,10 @@ class OpDispatch:
         torch = sys.modules.get("torch")
         if torch is not None and not TORCH_TYPES and hasattr(torch, "nn"):
             TORCH_TYPES.update({torch.Tensor, torch.nn.Parameter})
+
+
+def packer(op: str, candidate: Candidate, parameter: str, info: ArrayInfo, dims: dict[str, int]) -> Packer:
+    """What packs an input like ``info`` for a kernel."""
+    form = candidate.packed[parameter]
+    nbytes = expression(form.bytes).over(dims)
+    return Packer(candidate.packs[parameter], op, parameter, form.layout, info.shape, info.dtype, nbytes)

@@ -13,6 +13,7 @@ from opsgen.runtime import ffi, host, library_file
 from opsgen.runtime.ambiguity import refuse_ambiguity
 from opsgen.runtime.dispatch import OpDispatch
 from opsgen.runtime.manifest import Manifest, Signature
+from opsgen.runtime.packed import MOST_DIMS, Packed
 from opsgen.runtime.plan import OpStats
 from opsgen.runtime.selection import Candidate, bound_dims
 
@@ -76,6 +77,23 @@ class Library:
         except OSError as problem:
             raise error("E4021", path=self._paths[0], found=problem.strerror or problem) from None
         library_file.write_bytes(path, data)
+
+    def pack(self, what: str, weight: Any, *, layout: str | None = None) -> Packed:
+        """Pack ``weight`` for the calls to come: ``lib.linear(x, lib.pack("linear.weight", w))``.
+
+        Args:
+            what: the op and its parameter.
+            weight: numpy, torch or DLPack, in CPU memory; any strides.
+            layout: one of those that the kernels take, where they differ in it.
+
+        Raises:
+            CallError: E4001 no such op, E4002 no such parameter, or one that no kernel takes packed, E4003 dtype,
+                E4004 rank, E4005 dims, E4006 device, E4017 no array, E4019 no such layout, or several.
+        """
+        op, _, parameter = what.partition(".")
+        if op not in self._ops:
+            raise error("E4001", found=op, known=", ".join(self._ops) or "none")
+        return self._ops[op].pack(parameter, weight, layout)
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         """The op of that name. Raises E4001, which is an AttributeError too."""
@@ -158,15 +176,25 @@ def _candidates(path: Path, manifest: Manifest, arch: str, level: int) -> list[C
         module = ffi.load_shared_object(str(path))
     except Exception as problem:
         raise error("E4021", path=path, found=f"the dynamic loader says: {problem}") from None
+
+    def function(symbol: str, field: str) -> Callable[..., None]:
+        try:
+            return module.get_function(symbol)
+        except AttributeError:
+            where = f"{field}: the object does not export __tvm_ffi_{symbol}"
+            raise error("E4016", path=path, found=where) from None
+
     found: list[Candidate] = []
     for index, kernel in enumerate(manifest.kernels):
-        if kernel.arch != arch:
-            continue
-        try:
-            launch = module.get_function(kernel.symbol)
-        except AttributeError:
-            where = f"kernels[{index}].symbol: the object does not export __tvm_ffi_{kernel.symbol}"
-            raise error("E4016", path=path, found=where) from None
+        packed = {i: spec for i, spec in enumerate(kernel.inputs) if spec.packed is not None}
+        if kernel.arch != arch or any(spec.leading or len(spec.dims) > MOST_DIMS for spec in packed.values()):
+            continue  # of another machine; or for weights that cannot be packed
+        launch = function(kernel.symbol, f"kernels[{index}].symbol")
+        packs = {
+            spec.name: function(spec.packed.pack, f"kernels[{index}].inputs[{i}].packed.pack")
+            for i, spec in packed.items()
+            if spec.packed is not None
+        }
         bound = bound_dims(manifest.ops[kernel.op], kernel)
-        found.append(Candidate(kernel, manifest.kind, str(path), level, launch, bound))
+        found.append(Candidate(kernel, manifest.kind, str(path), level, launch, bound, packs))
     return found

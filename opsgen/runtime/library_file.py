@@ -46,7 +46,7 @@ def write(path: str | os.PathLike[str], elf: bytes, manifest: Manifest) -> None:
     write_bytes(path, elf, text, footer)
 
 
-def write_bytes(path: str | os.PathLike[str], *parts: bytes) -> None:
+def write_bytes(path: str | os.PathLike[str], *parts: bytes | memoryview) -> None:
     """Write ``parts`` one after another to ``path``, atomically. Raises E3006 or E6003."""
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.urandom(6).hex()}.tmp")

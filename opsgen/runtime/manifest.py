@@ -410,6 +410,11 @@ def _kernel(node: Node, ops: dict[str, Signature], archs: tuple[str, ...]) -> Ke
             raise node.get("absent").fail(f"{name!r} is not an optional tensor of {op!r}")
     inputs = _inputs(node.get("inputs"), signature, absent)
     names = _dim_names(node, signature, inputs)
+    for item, spec in zip(node.get("inputs").items(), inputs):
+        if spec.packed is not None:
+            item.get("packed").get("bytes").expression(names)
+            if spec.mutable:
+                raise item.get("packed").fail("the input is mutable")
     outputs = node.get("outputs").each(lambda item: _tensor(item, names))
     _same_names(node.get("outputs"), [spec.name for spec in outputs], list(signature.results))
     scalars = node.get("scalars").each(_scalar)
@@ -485,7 +490,7 @@ def _tensor(node: Node, names: set[str] | None) -> TensorSpec:
         leading=leading,
         mutable=node.get("mutable", False).boolean(),
         index_limit=None if limit.value is None else limit.text(),
-        packed=node.get("packed").optional(_packed) if node.has("packed") else None,
+        packed=_packed(node.get("packed")) if names is None and node.has("packed") else None,
     )
     node.done()
     return spec

@@ -11,7 +11,9 @@ import numpy as np
 from opsgen.errors import InternalError, error
 from opsgen.runtime.arrays import Adapter, ArrayInfo, memory_of
 from opsgen.runtime.dtypes import DTYPES
+from opsgen.runtime.ffi import from_dlpack
 from opsgen.runtime.layout import is_direct
+from opsgen.runtime.packed import Packer
 from opsgen.runtime.selection import Selection
 
 _SKIP_OVERLAP = 1  # flags bit 0 of a launcher
@@ -25,7 +27,7 @@ class OpStats:
 
     Attributes:
         calls: launches.
-        copies_in: arguments that were copied because of their strides or alignment.
+        copies_in: arguments that were copied because of their strides or alignment, or packed because another was.
         copies_out: results, or updated arguments, that were written through a temporary for the same reason.
     """
 
@@ -40,25 +42,37 @@ class Operand:
     """One tensor of a plan: an argument, or a result that the caller gives memory for.
 
     Attributes:
+        adapter: of its framework.
         name, info: which, and what it is like.
         written: a result, or a parameter that is updated in place.
         copied: its layout is not one that the launcher takes.
         fresh: makes the temporary for a result that is copied; None for an argument, whose values are copied.
         hand_over: how it goes to the launcher; None: as it is.
+        packer: packs it first, for a kernel that takes it packed; else None.
     """
 
-    __slots__ = ("copied", "fresh", "hand_over", "info", "name", "written")
+    __slots__ = ("adapter", "copied", "fresh", "hand_over", "info", "name", "packer", "written")
 
     def __init__(
         self, adapter: Adapter, name: str, info: ArrayInfo, leading: int | None, *, written: bool, result: bool = False
     ) -> None:
+        if info.packed is not None:  # to a launcher, a packed weight is a vector of bytes
+            info = ArrayInfo((info.packed.nbytes,), (1,), "uint8", info.device, info.framework, False, True)
+        self.adapter = adapter
         self.name = name
         self.info = info
         self.written = written
+        self.packer: Packer | None = None
         self.fresh = adapter.fresh(info.shape, info.dtype, info.device) if result else None
         self.copied = not (info.aligned and info.strides is not None and is_direct(info.shape, info.strides, leading))
         own_memory = info._replace(writeable=True) if self.copied else info
         self.hand_over = adapter.hand_over(own_memory)
+
+    def hand(self, native: Any) -> Any:
+        """What a launcher gets for ``native``, the value of an argument."""
+        value = self.adapter.copy(native) if self.copied else native
+        value = value if self.hand_over is None else self.hand_over(value)
+        return value if self.packer is None else from_dlpack(self.packer.memory(value))
 
 
 class Plan:
@@ -70,7 +84,7 @@ class Plan:
         fresh: makes each result, where the caller does not give them; else empty.
     """
 
-    __slots__ = ("_adapter", "_given", "_inputs", "_op", "_results", "_stats", "direct", "fresh", "launch")
+    __slots__ = ("_adapter", "_given", "_inputs", "_like", "_op", "_results", "_stats", "direct", "fresh", "launch")
 
     def __init__(
         self,
@@ -101,8 +115,10 @@ class Plan:
         if not outputs:
             self._results = tuple(Operand(adapter, s.name, _new(s.dtype), None, written=True) for s in specs)
         self._given = (*inputs, *outputs)
+        self._like = next((i for i, operand in enumerate(self._inputs) if operand.adapter is adapter), None)
         self.direct = adapter.keyed and all(
-            not operand.copied and operand.hand_over is None for operand in (*self._inputs, *self._results)
+            not operand.copied and operand.hand_over is None and operand.packer is None
+            for operand in (*self._inputs, *self._results)
         )
 
     def run(self, arguments: Sequence[Any], scalars: Sequence[float], outs: Sequence[Any]) -> tuple[Any, ...]:
@@ -116,10 +132,10 @@ class Plan:
             The results: ``outs``, or new arrays of the caller's framework.
         """
         adapter = self._adapter
-        inputs = [adapter.native(value) for value in arguments]
+        inputs = [operand.adapter.native(value) for operand, value in zip(self._inputs, arguments)]
         results = [adapter.native(value) for value in outs] if outs else [make() for make in self.fresh]
         natives = [*inputs, *results]
-        if any(operand.copied for operand in self._given):
+        if any(operand.copied or operand.packer is not None for operand in self._given):
             self._refuse_overlap(natives)
         written_back: list[tuple[Any, Any]] = []
         handed: list[Any] = [self._hand(*pair, written_back) for pair in zip(self._inputs, inputs)]
@@ -135,11 +151,14 @@ class Plan:
             self._stats.copies_out += 1
         if outs:
             return tuple(outs)
-        like = arguments[0] if arguments else None
+        like = None if self._like is None else arguments[self._like]
         return tuple(adapter.finish(native, o.info.dtype, like) for o, native in zip(self._results, results))
 
     def _hand(self, operand: Operand, native: Any, written_back: list[tuple[Any, Any]]) -> Any:
         """What the launcher gets for ``native``; a copy of a written one is noted, to be written back."""
+        if operand.fresh is None and not operand.written:
+            self._stats.copies_in += operand.copied or operand.packer is not None
+            return operand.hand(native)
         value = native
         if operand.copied:
             if operand.fresh is None:
@@ -147,8 +166,7 @@ class Plan:
                 self._stats.copies_in += 1
             else:
                 value = operand.fresh()
-            if operand.written:
-                written_back.append((native, value))
+            written_back.append((native, value))
         return value if operand.hand_over is None else operand.hand_over(value)
 
     def recover(
@@ -182,7 +200,7 @@ class Plan:
         if not any(operand.written for operand in self._given):
             return
         pairs = [
-            (operand, memory_of(self._adapter, native, operand.info, DTYPES[operand.info.dtype].itemsize))
+            (operand, memory_of(operand.adapter, native, operand.info, DTYPES[operand.info.dtype].itemsize))
             for operand, native in zip(self._given, natives)
         ]
         for index, (operand, memory) in reversed(list(enumerate(pairs))):

@@ -1,6 +1,6 @@
 """Which kernel serves a call: every check of a call's arrays, in a fixed order, each with its own error.
 
-The order: device, optional tensors, dtype, rank, dims, attributes, scalars, constraints, region.
+The order: device, optional tensors, dtype, rank, dims, attributes, scalars, packing, constraints, region.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from opsgen.errors import error
 from opsgen.runtime.arrays import ArrayInfo
 from opsgen.runtime.dtypes import DTYPES
 from opsgen.runtime.expressions import Expression, expression
-from opsgen.runtime.manifest import AttributeParam, AttributeValue, Kernel, Signature, TensorParam, TensorSpec
+from opsgen.runtime.manifest import (
+    AttributeParam,
+    AttributeValue,
+    Kernel,
+    PackedLayout,
+    Signature,
+    TensorParam,
+    TensorSpec,
+)
 
 Shape = tuple[int, ...]
 
@@ -34,6 +42,7 @@ class Candidate:
         level: place of its arch among those of its kind; the higher one is preferred.
         launch: its launcher.
         bound: dims that were bound to a size when compiling.
+        packs: the launchers that pack the inputs that it takes packed, by name.
     """
 
     kernel: Kernel
@@ -42,6 +51,7 @@ class Candidate:
     level: int
     launch: Callable[..., None]
     bound: dict[str, int]
+    packs: dict[str, Callable[..., None]] = field(default_factory=dict)
     region: tuple[Expression, ...] = field(init=False)
     constraints: tuple[Expression, ...] = field(init=False)
 
@@ -54,9 +64,9 @@ class Candidate:
         return tuple(spec.dtype for spec in self.kernel.inputs)
 
     @property
-    def packed(self) -> frozenset[str]:
-        """Names of the inputs that it takes packed."""
-        return frozenset(spec.name for spec in self.kernel.inputs if spec.packed is not None)
+    def packed(self) -> dict[str, PackedLayout]:
+        """The inputs that it takes packed, by name."""
+        return {spec.name: spec.packed for spec in self.kernel.inputs if spec.packed is not None}
 
 
 def bound_dims(signature: Signature, kernel: Kernel) -> dict[str, int]:
@@ -104,12 +114,11 @@ def select(
 
     Raises:
         CallError: E4003 dtype, E4004 rank, E4005 dims, E4006 device, E4008 no kernel, E4010 a constraint, E4015 two
-            kernels, E4018 an attribute.
+            kernels, E4018 an attribute, E4019 the layout of a packed weight.
     """
     left = _by_device(op, candidates, arrays)
     left = _by_presence(op, signature, left, [param.name for param, _ in arrays])
     left = _by_dtype(op, left, arrays)
-    left = [item for item in left if not item.packed]
     for param, info in arrays:
         _check_rank(op, param, info)
     dims, leading = _bind_dims(op, arrays)
@@ -119,10 +128,46 @@ def select(
     check_scalars()
     if leading is not None:
         dims |= {str(spec.dims[0]): prod(leading) for item in left for spec in item.kernel.inputs if spec.leading}
+    left = _by_packing(op, left, arrays)
     left = _by_constraints(op, left, dims)
     chosen = _by_region(op, left, dims)
+    _check_packed_sizes(op, chosen, dims, arrays)
     shapes = tuple(_output_shape(op, spec, dims, leading) for spec in chosen.kernel.outputs)
     return Selection(chosen, dims, leading, shapes)
+
+
+def select_packing(
+    op: str, candidates: Sequence[Candidate], param: TensorParam, info: ArrayInfo, layout: str | None
+) -> tuple[Candidate, dict[str, int]]:
+    """The kernel whose packing is right for a weight, and the sizes of the weight's dims.
+
+    Args:
+        candidates: those of ``op`` that take ``param`` packed.
+        layout: which, where these kernels have several.
+
+    Raises:
+        CallError: E4003 dtype, E4004 rank, E4005 dims, E4006 device, E4019 the layout.
+    """
+    arrays = [(param, info)]
+    left = _by_device(op, candidates, arrays)
+    dtypes = [next(spec.dtype for spec in item.kernel.inputs if spec.name == param.name) for item in left]
+    left = [item for item, dtype in zip(left, dtypes) if dtype == info.dtype]
+    if not left:
+        raise dtype_error(op, param.name, info, sorted(set(dtypes)))
+    _check_rank(op, param, info)
+    dims, _ = _bind_dims(op, arrays)
+    left = _by_bound_dims(op, left, dims, arrays)
+    known = sorted({item.packed[param.name].layout for item in left})
+    if layout is None:
+        rank = max((item.level, len(item.bound)) for item in left)
+        left = [item for item in left if (item.level, len(item.bound)) == rank]
+        found = f"it can have the layouts {' and '.join(known)}"
+    else:
+        left = [item for item in left if item.packed[param.name].layout == layout]
+        found = f"layout {layout!r}"
+    if len({item.packed[param.name].layout for item in left}) != 1:
+        raise error("E4019", op=op, argument=param.name, found=found, wanted=f"layout={' or '.join(map(repr, known))}")
+    return left[0], dims
 
 
 def _by_device(
@@ -171,7 +216,9 @@ def _by_dtype(
 def dtype_error(op: str, argument: str, info: ArrayInfo, wanted: Sequence[str]) -> Exception:
     """E4003, with the conversion in the caller's framework and the option that would compile for his dtype."""
     first = wanted[0]
-    if info.framework == "torch":
+    if info.packed is not None:
+        fix = f"Pack a weight of {first}"
+    elif info.framework == "torch":
         fix = f"Convert it: {argument}.to(torch.{first})"
     else:
         fix = f"Convert it: {argument}.astype({'np.' if DTYPES[first].native else 'ml_dtypes.'}{first})"
@@ -248,6 +295,44 @@ def plain_attribute(param: AttributeParam, value: Any) -> AttributeValue | None:
     if param.type == "int":
         return int(value) if isinstance(value, (int, np.integer)) and not isinstance(value, bool) else None
     return str(value) if isinstance(value, str) else None
+
+
+def _by_packing(
+    op: str, candidates: Sequence[Candidate], arrays: Sequence[tuple[TensorParam, ArrayInfo]]
+) -> Sequence[Candidate]:
+    """Those that take packed what is given packed. Where there are none, those that take more than that packed, if
+    anything is: the rest is packed for the call. An unpacked call is not.
+    """
+    given = {param.name: info.packed.layout for param, info in arrays if info.packed is not None}
+    found = [item for item in candidates if item.packed.keys() == given.keys()]
+    if given and not found:
+        found = [item for item in candidates if item.packed.keys() > given.keys()]
+    if not found:
+        known = sorted({_packing(list(item.packed)) for item in candidates})
+        raise error("E4008", op=op, found=_packing(list(given)), known="kernels for " + " or ".join(known))
+    for name, layout in given.items():
+        left = [item for item in found if item.packed[name].layout == layout]
+        if not left:
+            wanted = " or ".join(sorted({item.packed[name].layout for item in found}))
+            raise error("E4019", op=op, argument=name, found=f"it has layout {layout}", wanted=wanted)
+        found = left
+    return found
+
+
+def _packing(names: Sequence[str]) -> str:
+    return f"{', '.join(names)} packed" if names else "no packed weight"
+
+
+def _check_packed_sizes(
+    op: str, chosen: Candidate, dims: dict[str, int], arrays: Sequence[tuple[TensorParam, ArrayInfo]]
+) -> None:
+    """E4019 for a buffer of another size than the kernel reads."""
+    for param, info in arrays:
+        if info.packed is not None:
+            wanted = expression(chosen.packed[param.name].bytes).over(dims)
+            if info.packed.nbytes != wanted:
+                found = f"it has {info.packed.nbytes} bytes"
+                raise error("E4019", op=op, argument=param.name, found=found, wanted=f"{wanted} for shape {info.shape}")
 
 
 def _by_constraints(op: str, candidates: Sequence[Candidate], dims: dict[str, int]) -> Sequence[Candidate]:
