@@ -213,5 +213,8 @@ def _template() -> Any:
 
 def render(plans: list[Plan]) -> str:
     """The launcher's source for all plans of a library."""
-    packs = {pack_symbol(plan, p): pack_entry(plan, p) for plan in plans for p in plan.packings}
+    packs: dict[str, dict[str, Any]] = {}
+    for plan in plans:
+        for packing in plan.packings:
+            packs.setdefault(pack_symbol(plan, packing), pack_entry(plan, packing))  # the first one's kernel is built
     return str(_template().render(entries=[entry(p) for p in plans], packs=list(packs.values())))
