@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..dsl.op import Graph, Result
-from ..dsl.tensor import At, Map, Reduce, Tensor
+from ..dsl.tensor import At, Input, Map, Reduce, Tensor
 
 TRANSCENDENTAL = frozenset({"exp", "exp2", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "pow"})
 
@@ -56,6 +56,25 @@ class Partition:
     def read_from(self, group: Group, node: Tensor) -> Group | None:
         """The other group whose stored value ``group`` reads for the node; see `read_from`."""
         return read_from(self.home, group, node)
+
+    def contents(self, group: Group) -> tuple[list[Tensor], list[Tensor]]:
+        """The nodes that a group computes, children first, and those that it reads: inputs and what others store."""
+        own: list[Tensor] = []
+        read: list[Tensor] = []
+        seen: set[int] = set()
+        stack: list[tuple[Tensor, bool]] = [(n, False) for n in reversed(group.stored)]
+        while stack:
+            node, done = stack.pop()
+            if done:
+                own.append(node)
+            elif id(node) not in seen:
+                seen.add(id(node))
+                if isinstance(node, Input) or self.read_from(group, node) is not None:
+                    read.append(node)
+                    continue
+                stack.append((node, True))
+                stack.extend((c, False) for c in reversed(node.children()))
+        return own, read
 
     def results_of(self, group: Group) -> list[Result]:
         return [r for r in self.graph.results if any(s is r.value for s in group.stored)]

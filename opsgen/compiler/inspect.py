@@ -140,29 +140,9 @@ def stored_names(parts: Partition) -> dict[int, str]:
     return found
 
 
-def computed_by(parts: Partition, group: Group) -> tuple[list[Tensor], list[Tensor]]:
-    """The nodes that a group computes, children first, and those that it reads: inputs and what other groups store."""
-    outside = {id(s) for g in parts.groups if g is not group for s in g.stored}
-    own, read = [], []
-    seen: set[int] = set()
-    stack: list[tuple[Tensor, bool]] = [(n, False) for n in reversed(group.stored)]
-    while stack:
-        node, done = stack.pop()
-        if done:
-            own.append(node)
-        elif id(node) not in seen:
-            seen.add(id(node))
-            if id(node) in outside or isinstance(node, Input):
-                read.append(node)
-                continue
-            stack.append((node, True))
-            stack.extend((c, False) for c in reversed(node.children()))
-    return own, read
-
-
 def _group(parts: Partition, group: Group, names: Mapping[int, str]) -> Data:
     graph = parts.graph
-    own, read = computed_by(parts, group)
+    own, read = parts.contents(group)
     moved = Extent.const(0)
     for node in read:
         kind = node.dtype if isinstance(node, Input) else compute_type(node.dtype)

@@ -11,7 +11,8 @@ from typing import Any
 
 from ..dsl.dtypes import DTYPES, DType, compute_type
 from ..dsl.op import Graph, Op, variants
-from ..dsl.signature import Parameter, dtype_choices
+from ..dsl.signature import Parameter
+from ..dsl.spec import dtype_choices
 from ..dsl.tensor import At, Const, Index, Input, Map, Reduce, Scalar, Size, Tensor, walk
 from ..errors import error
 

@@ -1,5 +1,6 @@
 """Describe: named dims, tensor annotations, ``@op`` and the functions of the language. Imports no TVM."""
 
+from . import functions as functions  # gives tensors their methods
 from .dtypes import (
     bfloat16,
     bool_,

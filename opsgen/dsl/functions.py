@@ -17,7 +17,7 @@ from . import dtypes
 from .dtypes import DType
 from .extent import Extent
 from .location import user_line
-from .tensor import At, Concat, Const, Index, Map, Reduce, Size, Tensor, as_tensor, common_type, elementwise
+from .tensor import METHODS, At, Concat, Const, Index, Map, Reduce, Size, Tensor, as_tensor, common_type, elementwise
 from .trace import Trace, active, current
 
 
@@ -541,6 +541,8 @@ def compute(function: Callable[..., Any], **extents: Any) -> Tensor:
     rest = tuple(d for d in value.dims if d not in order)
     return At(value, {}, rest + order, exact=True) if value.dims != rest + order else value
 
+
+METHODS.update({"at": at, "cast": cast, "merge": merge, "rename": rename, "split": split})
 
 __all__ = [
     "abs",

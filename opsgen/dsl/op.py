@@ -12,9 +12,9 @@ from ..errors import InternalError, OpsgenError, error
 from . import dtypes, signature
 from .dtypes import DType, DTypeClass
 from .extent import Extent
-from .functions import rename
 from .location import definition_line, raised_line, user_line
-from .signature import Parameter, TensorSpec, dtype_choices
+from .signature import Parameter
+from .spec import TensorSpec, dtype_choices
 from .tensor import At, Const, Index, Input, Scalar, Tensor, as_tensor, elementwise
 from .trace import ROWS, Constraint, Frame, Trace, active, current, tracing
 
@@ -499,4 +499,4 @@ def variants(op: Op) -> list[frozenset[str]]:
     ]
 
 
-__all__ = ["Graph", "Op", "Result", "Results", "Workload", "op", "rename", "results", "variants"]
+__all__ = ["Graph", "Op", "Result", "Results", "Workload", "op", "results", "variants"]

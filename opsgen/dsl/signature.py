@@ -12,70 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import OpsgenError, error
-from . import dtypes
-from .dtypes import DType, DTypeClass
-from .location import definition_line, user_line
+from .location import definition_line
+from .spec import TensorSpec
 from .tensor import Mut, Tensor
 from .trace import ROWS
 
 _UNSET = inspect.Parameter.empty
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """The dims and element types of a tensor parameter. ``dtype`` None: the floating type compiled for."""
-
-    dims: tuple[str, ...]
-    dtype: DType | DTypeClass | None = None
-    mutable: bool = False
-    optional: bool = False
-
-    @staticmethod
-    def from_items(items: tuple[Any, ...], mutable: bool = False) -> TensorSpec:
-        """From what stands in ``og.Tensor[...]``.
-
-        Raises:
-            DefinitionError: E1005 an entry is neither a dim name nor a dtype; E1006 a misplaced ``"..."``; E1007 a
-                name twice.
-        """
-        dtype: DType | DTypeClass | None = None
-        if items and isinstance(items[-1], (DType, DTypeClass)):
-            dtype, items = items[-1], items[:-1]
-        dims: list[str] = []
-        for item in items:
-            name = "..." if item is Ellipsis else item
-            if not isinstance(name, str) or not (name == "..." or name.isidentifier()):
-                raise error(
-                    "E1005",
-                    where=user_line(),
-                    parameter=f"Tensor[{', '.join(map(repr, items))}]",
-                    found=f"{item!r} is no dim name",
-                    fix='Dims are identifiers or "..."; an element type comes last, such as og.int64.',
-                )
-            dims.append(name)
-        if "..." in dims[1:]:
-            raise error("E1006", where=user_line(), found=dims, what="a tensor parameter")
-        if len(set(dims)) != len(dims):
-            twice = next(d for d in dims if dims.count(d) > 1)
-            raise error("E1007", where=user_line(), found=twice, what=f"Tensor{dims}")
-        return TensorSpec(tuple(dims), dtype, mutable)
-
-    @property
-    def leading(self) -> bool:
-        """Whether the tensor has any number of leading dims."""
-        return self.dims[:1] == ("...",)
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """The dims without ``"..."``."""
-        return self.dims[1:] if self.leading else self.dims
-
-    def __or__(self, other: Any) -> TensorSpec:
-        if other is None or other is type(None):
-            return replace(self, optional=True)
-        return NotImplemented
-
-    __ror__ = __or__
 
 
 @dataclass(frozen=True)
@@ -233,10 +175,3 @@ def _attribute_type(annotation: Any) -> tuple[str, tuple[Any, ...] | None]:
     if len(kinds) == 1 and kinds <= {str, int, bool}:
         return kinds.pop().__name__, values
     return "", None
-
-
-def dtype_choices(spec: TensorSpec) -> tuple[DType, ...]:
-    """The element types that a parameter may be compiled for, the preferred one first."""
-    if isinstance(spec.dtype, DType):
-        return (spec.dtype,)
-    return (spec.dtype or dtypes.floating).members

@@ -14,17 +14,16 @@ the reference evaluator, is a lowering of these nine kinds of node:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from ..errors import error
 from . import dtypes
 from .dtypes import DType
 from .location import user_line
+from .spec import TensorSpec
 
-if TYPE_CHECKING:
-    from .signature import TensorSpec
-
-Operand = "Tensor | float | int | bool"
+METHODS: dict[str, Callable[..., Tensor]] = {}
+"""Functions that tensors have as methods too. functions.py, which builds on this module, fills it."""
 
 
 class Tensor:
@@ -50,8 +49,6 @@ class Tensor:
             raise error("E1007", where=self.where, found=twice, what=f"a result with dims {list(dims)}")
 
     def __class_getitem__(cls, items: Any) -> TensorSpec:
-        from .signature import TensorSpec
-
         return TensorSpec.from_items(items if isinstance(items, tuple) else (items,), mutable=issubclass(cls, Mut))
 
     # -- arithmetic --------------------------------------------------------------------------------------------------
@@ -145,33 +142,23 @@ class Tensor:
     # -- positions and views -----------------------------------------------------------------------------------------
     def at(self, **positions: Any) -> Tensor:
         """Reads at computed positions: see `opsgen.at`."""
-        from .functions import at
-
-        return at(self, **positions)
+        return METHODS["at"](self, **positions)
 
     def rename(self, **names: str) -> Tensor:
         """The same values under other dim names: ``x.rename(queries="keys")``."""
-        from .functions import rename
-
-        return rename(self, **names)
+        return METHODS["rename"](self, **names)
 
     def split(self, dim: str, **into: Any) -> Tensor:
         """One dim as several: see `opsgen.split`."""
-        from .functions import split
-
-        return split(self, dim, **into)
+        return METHODS["split"](self, dim, **into)
 
     def merge(self, *dims: str, into: str) -> Tensor:
         """Several dims as one: see `opsgen.merge`."""
-        from .functions import merge
-
-        return merge(self, *dims, into=into)
+        return METHODS["merge"](self, *dims, into=into)
 
     def cast(self, dtype: DType | str) -> Tensor:
         """The values rounded to another element type."""
-        from .functions import cast
-
-        return cast(self, dtype)
+        return METHODS["cast"](self, dtype)
 
     # -- what a symbolic value cannot do -----------------------------------------------------------------------------
     def _needs_value(self, construct: str) -> NoReturn:

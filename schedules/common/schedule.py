@@ -9,6 +9,7 @@ from typing import Any
 from opsgen.analysis.groups import Group, Partition
 from opsgen.dsl.dtypes import DType
 from opsgen.dsl.extent import Extent
+from opsgen.dsl.tensor import Tensor
 from opsgen.lowering.kernel import Launch, Workspace
 
 Config = Mapping[str, int]
@@ -26,6 +27,10 @@ class Context:
     arch: str
     spaces: dict[str, Workspace] = field(default_factory=dict)
     packed: frozenset[str] = frozenset()
+
+    def computed(self) -> tuple[Tensor, ...]:
+        """The nodes that the group computes."""
+        return tuple(self.partition.contents(self.group)[0])
 
 
 @dataclass(frozen=True)

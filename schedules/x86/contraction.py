@@ -167,8 +167,7 @@ class _Product:
         self.extents = {d: self.kernel.extent(d) for d in dims}
         self.block_rows = config["row_block"] * config["rows"]
         self.block_tiles = config["column_block"]
-        nodes = tuple(context.group.members.values())
-        self.kernel.cost(cost.flops(self.kernel.graph, nodes) * 2, Extent.const(0), config["flops_per_ns"])
+        self.kernel.cost(cost.flops(self.kernel.graph, context.computed()), Extent.const(0), config["flops_per_ns"])
 
     def build(self) -> Launch:
         code, extents, problem = self.kernel.code, self.extents, self.problem

@@ -10,7 +10,6 @@ from typing import Any
 from tvm import tirx
 
 from opsgen.analysis import cost
-from opsgen.dsl.extent import Extent
 from opsgen.lowering.kernel import Kernel, Launch
 from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul
 from opsgen.lowering.to_tir import Scope, compute_name
@@ -47,8 +46,7 @@ class _Direct:
         dims = (*problem.batch, *problem.rows, *problem.columns, *problem.summed)
         self.extents = {d: kernel.extent(d) for d in dims}
         right = cost.elements(kernel.graph, (*problem.batch, *problem.columns, *problem.summed))
-        nodes = tuple(context.group.members.values())
-        kernel.cost(Extent.const(0), right + cost.flops(kernel.graph, nodes) // 16, 8)
+        kernel.cost(cost.flops(kernel.graph, context.computed()) // 2, right, 8)
 
     def build(self) -> Launch:
         code, extents, problem = self.kernel.code, self.extents, self.problem

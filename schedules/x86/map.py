@@ -25,8 +25,7 @@ def build(context: Context, config: Config) -> list[Launch]:
     dims = group.stored[0].dims
     extents = {d: kernel.extent(d) for d in dims}
     outer, last = dims[:-1], dims[-1] if dims else None
-    nodes = tuple(group.members.values())
-    kernel.cost(cost.flops(graph, nodes), cost.elements(graph, dims), config["flops_per_ns"])
+    kernel.cost(cost.flops(graph, context.computed()), cost.elements(graph, dims), config["flops_per_ns"])
     if last is None:
         kernel.store_all(Scope(kernel, kernel.code, {}))
         return [kernel.launch()]

@@ -155,9 +155,7 @@ def build(context: Context, config: Config) -> list[Launch]:
     kernel = Kernel(f"{context.prefix}_row_reduction", context.partition, group, context.spaces)
     passes = plan_passes(kernel, group)
     over_elements = cost.elements(kernel.graph, (*group.space, *group.over))
-    nodes: list[Tensor] = []
-    walk((*group.stored, *group.reductions), lambda n: nodes.append(n) if kernel.memory(n) is None else None)
-    kernel.cost(cost.flops(kernel.graph, tuple(nodes)), over_elements, config["flops_per_ns"])
+    kernel.cost(cost.flops(kernel.graph, context.computed()), over_elements, config["flops_per_ns"])
     column = None if searches(group) else along_columns(kernel, group)
     if column is None:
         _build_rows(kernel, context, config, passes)
