@@ -18,7 +18,7 @@ from typing import Any
 from .. import ops as standard
 from ..dsl.op import Op
 from ..errors import InternalError, OpsgenError, error
-from .main import UsageError
+from .output import UsageError
 
 Types = list[str] | list[dict[str, str]]
 

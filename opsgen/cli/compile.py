@@ -13,7 +13,7 @@ from ..compiler.compile import build
 from ..compiler.problem import Variant, variant
 from ..runtime.library_file import read_manifest
 from . import choices
-from .main import OK, print_json
+from .output import OK, print_json, readable
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -58,17 +58,6 @@ def _variant(op: Any, chosen: choices.Choices) -> Variant:
     """Every combination of optional tensors, unless --absent names some of this op's."""
     absent = chosen.absent_of(op)
     return variant(op, absent=absent or None, dims=chosen.dims_of(op), **chosen.attributes_of(op))
-
-
-def readable(size: int) -> str:
-    """A number of bytes for reading."""
-    return (
-        f"{size} bytes"
-        if size < 1024
-        else f"{size / 1024:.0f} KiB"
-        if size < 1 << 20
-        else f"{size / (1 << 20):.1f} MiB"
-    )
 
 
 class Progress:

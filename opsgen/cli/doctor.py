@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OpsgenError
-from .main import FAILED, OK, print_json
+from .output import FAILED, OK, print_json
 
 TVM = "0.27.0.post1"
 TVM_FFI_LEAST = "0.1.14.post0"

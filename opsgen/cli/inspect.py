@@ -7,7 +7,7 @@ import argparse
 from ..compiler.inspect import PLANNED, STAGES, data, text
 from ..errors import error
 from . import choices
-from .main import OK, UsageError, print_json
+from .output import OK, UsageError, print_json
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..analysis.partition import partition
 from ..ops import all_ops
-from .main import OK, print_json
+from .output import OK, print_json, readable
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -106,8 +106,6 @@ def library(path: str) -> dict[str, Any]:
 
 
 def _library_text(found: dict[str, Any]) -> list[str]:
-    from .compile import readable
-
     lines = [
         f"{found['file']}: {readable(found['bytes'])}, {found['kind']} for {', '.join(found['archs'])}",
         f"written by opsgen {found['opsgen']} at {found['created']}",

@@ -12,18 +12,9 @@ from typing import Any, NoReturn
 
 from .._version import __version__
 from ..errors import InternalError, OpsgenError
-
-OK, FAILED, USAGE, BUG, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 70, 130, 141
+from .output import BROKEN_PIPE, BUG, FAILED, INTERRUPTED, OK, USAGE, UsageError
 
 _OP = "a name such as rms_norm, path/to/file.py:op_name or package.module:op_name"
-
-
-class UsageError(Exception):
-    """A command line that cannot be understood: exit code 2."""
-
-    def __init__(self, message: str, usage: str = "") -> None:
-        super().__init__(message)
-        self.usage = usage
 
 
 class _Parser(argparse.ArgumentParser):
@@ -149,8 +140,3 @@ def _report(code: str, message: str, as_json: bool, prefix: str = "") -> None:
         print(f"{prefix}error: {message}" if code == "usage" else message, file=sys.stderr)
     else:
         print(f"error {code}: {message}" if code != "internal" else f"internal error: {message}", file=sys.stderr)
-
-
-def print_json(document: Any) -> None:
-    """The one document that a command prints with --json."""
-    print(json.dumps(document, indent=2))
