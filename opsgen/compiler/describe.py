@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import __version__
 from ..analysis import cost
+from ..dsl.extent import Extent
 from ..dsl.op import Graph, Op
 from ..dsl.signature import _UNSET, Parameter
 from ..dsl.trace import ROWS
@@ -44,7 +45,7 @@ def kernel(plan: Plan) -> manifest.Kernel:
     inputs = tuple(
         manifest.TensorSpec(
             i.name, i.dtype.name, _dims(graph, i.dims), graph.leading and i.dims[:1] == (ROWS,), i.mutable,
-            str(limits[i.name]) if i.name in limits else None, packed.get(i.name),
+            _smallest(limits.get(i.name, [])), packed.get(i.name),
         )
         for i in graph.inputs
     )  # fmt: skip
@@ -87,6 +88,11 @@ def _launch(launch: Launch) -> str:
         return launch.name
     extent, comparison, limit = launch.when
     return f"{launch.name} if {extent} {comparison} {limit}"
+
+
+def _smallest(limits: Sequence[Extent]) -> str | None:
+    texts = [str(e) for e in limits]
+    return f"min({', '.join(texts)})" if len(texts) > 1 else texts[0] if texts else None
 
 
 def _dims(graph: Graph, dims: tuple[str, ...]) -> tuple[str | int, ...]:

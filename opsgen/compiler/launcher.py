@@ -7,8 +7,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..dsl.extent import Extent
+from ..dsl.functions import checked_input
 from ..dsl.op import Graph
-from ..dsl.tensor import At, Input, Map, Tensor, walk
+from ..dsl.tensor import At, Input, Tensor, walk
 from ..errors import InternalError
 from ..lowering.kernel import Launch, Param
 from .plan import Plan
@@ -25,25 +26,19 @@ def c_expr(extent: Extent) -> str:
     return extent.fold(lambda n: f"d_{n}", lambda v: f"INT64_C({v})", lambda op, a, b: f"({a} {symbols[op]} {b})")
 
 
-def index_limits(graph: Graph) -> dict[str, Extent]:
-    """Inputs whose elements are positions, and what they must stay below.
-
-    An input read through casts at the position of an `At`; the smallest limit of several is checked by the first use
-    that has it, so
-    all uses must agree or the limit is the product's business of the op.
-    """
-    found: dict[str, Extent] = {}
+def index_limits(graph: Graph) -> dict[str, list[Extent]]:
+    """Inputs whose elements are positions, and what they must stay below: every dim that they index."""
+    found: dict[str, list[Extent]] = {}
 
     def visit(node: Tensor) -> None:
         if not isinstance(node, At) or node.exact:
             return
         for dim, position in node.coords.items():
-            while (isinstance(position, Map) and position.op == "cast") or (
-                isinstance(position, At) and not position.coords
-            ):
-                position = position.children()[0]
-            if isinstance(position, Input):
-                found.setdefault(position.name, graph.extent(dim))
+            source = checked_input(position)
+            if source is not None:
+                limits = found.setdefault(source.name, [])
+                if graph.extent(dim) not in limits:
+                    limits.append(graph.extent(dim))
 
     walk(graph.outputs(), visit)
     return found
@@ -79,7 +74,8 @@ def entry(plan: Plan) -> dict[str, Any]:
     by_name = {i["name"]: i for i in inputs}
     used = {d for p in _params(plan) if p.kind == "dim" for d in (p.dim or p.name,)}
     used |= {n for x in plan.launches if x.when is not None for n in x.when[0].names()}
-    used |= {n for s in plan.spaces for n in s.elements.names()} | {n for e in limits.values() for n in e.names()}
+    used |= {n for s in plan.spaces for n in s.elements.names()}
+    used |= {n for extents in limits.values() for e in extents for n in e.names()}
     return {
         "title": f"{graph.op} {dict(graph.attributes) or ''} without {sorted(graph.absent)} on {plan.target}",
         "symbol": plan.symbol,
@@ -90,7 +86,8 @@ def entry(plan: Plan) -> dict[str, Any]:
         "pairs": others,
         "indices": [
             {"var": by_name[n]["var"], "name": n, "limit": c_expr(e), "type": _INDEX_TYPES[_input(graph, n).dtype.name]}
-            for n, e in limits.items()
+            for n, extents in limits.items()
+            for e in extents
         ],
         "slots": [
             [{"var": f"w_{s.name}", "bytes": f"{c_expr(s.elements)} * {s.dtype.bytes}"} for s in slot]

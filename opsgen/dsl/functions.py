@@ -17,7 +17,21 @@ from . import dtypes
 from .dtypes import DType
 from .extent import Extent
 from .location import user_line
-from .tensor import METHODS, At, Concat, Const, Index, Map, Reduce, Size, Tensor, as_tensor, common_type, elementwise
+from .tensor import (
+    METHODS,
+    At,
+    Concat,
+    Const,
+    Index,
+    Input,
+    Map,
+    Reduce,
+    Size,
+    Tensor,
+    as_tensor,
+    common_type,
+    elementwise,
+)
 from .trace import Trace, active, current
 
 
@@ -353,8 +367,8 @@ def at(x: Tensor, **positions: Any) -> Tensor:
     """x read at computed positions: ``x.at(heads=og.index("heads") // group)``, ``table.at(vocab=ids)``.
 
     Each position is an integer tensor; its dims replace the dim that it indexes (new ones come where that dim was).
-    Positions
-    that are an input's elements are checked before the call runs (E4009); other positions are clamped to the dim.
+    Positions that are an input's elements are checked before the call runs (E4009); other positions are clamped to
+    the dim, and a call in which it has no element to be clamped to gets E4010.
     """
     trace = _of(x, "at")
     coords: dict[str, Tensor] = {}
@@ -372,7 +386,22 @@ def at(x: Tensor, **positions: Any) -> Tensor:
                 wanted="integer positions",
             )
         coords[dim] = value
-    return At(x, coords, _at_dims(x, coords))
+    dims = _at_dims(x, coords)
+    for dim, value in coords.items():
+        if dim not in dims and checked_input(value) is None:
+            count = Extent.const(1)
+            for d in dims:
+                count = count.times(trace.extents[d])
+            needs = f"({trace.extents[dim]}) > 0 or ({count}) == 0"
+            trace.require(needs, f"{dim} is read at computed positions and must have an element")
+    return At(x, coords, dims)
+
+
+def checked_input(position: Tensor) -> Input | None:
+    """The input whose elements are positions of an `At`, if that is all they are: it is checked before launch."""
+    while (isinstance(position, Map) and position.op == "cast") or (isinstance(position, At) and not position.coords):
+        position = position.children()[0]
+    return position if isinstance(position, Input) else None
 
 
 def _at_dims(x: Tensor, coords: dict[str, Tensor]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from ..dsl.dtypes import DType, compute_type
 from ..dsl.extent import Extent
 from ..dsl.op import Graph, Result
 from ..dsl.tensor import Input, Scalar, Tensor, walk
-from .statements import Code, Expr, function, i64, mul, pointer, view
+from .statements import Code, Expr, function, i64, mul, pointer, truncdiv, view
 from .to_tir import Environment, Memory, Scope, storage_name
 
 
@@ -184,7 +184,7 @@ class Kernel(Environment):
     # -- the function --------------------------------------------------------------------------------------------------
     def cost(self, flops: Extent, elements: Extent, flops_per_ns: int) -> None:
         """States what the next parallel loop costs one thread, so that small work stays on the caller."""
-        ns = self.expr(flops) // i64(flops_per_ns) + self.expr(elements) // i64(4)
+        ns = truncdiv(self.expr(flops), flops_per_ns) + truncdiv(self.expr(elements), 4)
         self.code.call("opsgen_parallel_cost", ns)
 
     def launch(self) -> Launch:

@@ -300,6 +300,8 @@ class Scope:
         if node.args[0] is node.args[1] and name.startswith("float") and node.op in ("eq", "ne"):
             nan = is_nan(_to(args[0], name))
             return nan if node.op == "ne" else tirx.Not(nan)
+        if name == "bool":  # as numbers: TVM 0.27 compares bools by an instruction for floats, which LLVM refuses
+            name = "int32"
         a, b = (_to(x, name) for x in args)
         forms = {"eq": tirx.EQ, "ne": tirx.NE, "lt": tirx.LT, "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE}
         return forms[node.op](a, b)
@@ -354,7 +356,7 @@ class Scope:
         if name.startswith("uint"):
             found = quotient if op == "floordiv" else rest
         else:
-            below = tirx.And(rest != zero, (rest < zero) != (divisor < zero))
+            below = tirx.And(rest != zero, (rest ^ divisor) < zero)
             if op == "floordiv":
                 found = tirx.Select(below, tirx.Sub(quotient, one), quotient)
             else:

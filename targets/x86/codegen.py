@@ -30,7 +30,6 @@ def _register_pipeline() -> str:
     def pipeline(module: Any, _: Any) -> Any:
         return tvm.ir.transform.Sequential(
             [
-                passes.FlattenBuffer(),
                 passes.VectorizeLoop(True),
                 passes.UnrollLoop(),
                 passes.VerifyMemory(),
