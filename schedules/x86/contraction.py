@@ -19,18 +19,18 @@ from typing import Any
 from tvm import tirx
 
 from opsgen.analysis import cost
-from opsgen.analysis.groups import Group, is_transpose
+from opsgen.analysis.groups import Group
 from opsgen.dsl.dtypes import compute_type
 from opsgen.dsl.extent import Extent
-from opsgen.dsl.tensor import Input, Tensor, walk
 from opsgen.lowering.kernel import Kernel, Launch
 from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul, sub, truncdiv
-from opsgen.lowering.to_tir import Memory, Scope, compute_name
-from opsgen.schedules.common.schedule import Config, Context, Packing, Schedule
+from opsgen.lowering.to_tir import Scope, compute_name
+from opsgen.schedules.common.schedule import Config, Context, Schedule
 
 from . import direct
-from .operands import Problem, contiguous, product_of
-from .vectors import strips, unflatten, vectorizable, widths
+from .operands import Problem, product_of
+from .packing import pack, packable, packed_memory, packing
+from .vectors import strips, unflatten, widths
 
 UNROLL = 4
 """Steps of the sum in one turn of the inner loop."""
@@ -43,108 +43,13 @@ def build(context: Context, config: Config) -> list[Launch]:
     product = _Product(context, config, problem).build()
     if source is not None and source.name in context.packed:
         return [product]
-    launches = [_pack(context, config, problem), product]
+    launches = [pack(context, config, problem), product]
     few = direct.build(context, config, problem)
     if few is None:
         return launches
     rows = cost.elements(context.partition.graph, problem.rows)
     limit = config["direct_rows"]
     return [replace(few, when=(rows, "<=", limit)), *(replace(x, when=(rows, ">", limit)) for x in launches)]
-
-
-def packable(context: Context, problem: Problem) -> Input | None:
-    """The parameter that the right operand is, if nothing else reads it: a weight."""
-    graph = context.partition.graph
-    source: Tensor = problem.right
-    while is_transpose(source):
-        source = source.children()[0]
-    readers: list[Tensor] = []
-    walk(graph.outputs(), lambda n: readers.append(n) if any(c is source for c in n.children()) else None)
-    if not isinstance(source, Input) or source.mutable or len(readers) != 1:
-        return None
-    return None if any(r.value is source for r in graph.results) else source
-
-
-def packing(context: Context, config: Config) -> Packing | None:
-    """How a weight is packed for this group, if it has one."""
-    problem = Problem(context.group)
-    source = packable(context, problem)
-    if source is None:
-        return None
-    launch = _pack(context, config, problem)
-    dims = _packed_dims(Kernel("", context.partition, context.group, {}), problem, config["columns"])
-    count = Extent.const(1)
-    for extent in dims.values():
-        count = count * extent
-    roles = {
-        **dict.fromkeys(problem.batch, "b"),
-        **dict.fromkeys(problem.columns, "n"),
-        **dict.fromkeys(problem.summed, "k"),
-    }
-    order = "".join(roles[d] for d in source.dims)
-    dtype = compute_type(problem.node.dtype)
-    layout = f"{context.arch}.columns{config['columns']}.{order}.{source.dtype.name}.{dtype.name}"
-    return Packing(source.name, layout, count, dtype, launch)
-
-
-def _packed_dims(kernel: Kernel, problem: Problem, width: int) -> dict[str, Extent]:
-    def count(dims: tuple[str, ...]) -> Extent:
-        return cost.elements(kernel.graph, dims)
-
-    return {
-        "batch": count(problem.batch),
-        "tile": (count(problem.columns) + (width - 1)) // width,
-        "k": count(problem.summed),
-        "column": Extent.const(width),
-    }
-
-
-def _packed(kernel: Kernel, context: Context, problem: Problem, width: int) -> Memory:
-    dims = _packed_dims(kernel, problem, width)
-    dtype = compute_type(problem.node.dtype)
-    source = packable(context, problem)
-    if source is not None and source.name in context.packed:
-        return kernel.packed_input(source.name, dims, dtype)
-    return kernel.workspace(f"packed{context.group.index}", dims, dtype)
-
-
-def _pack(context: Context, config: Config, problem: Problem) -> Launch:
-    """The right operand as [batch, tile, k, NR]."""
-    width = config["columns"]
-    kernel = Kernel(f"{context.prefix}_pack", context.partition, context.group, context.spaces)
-    packed = _packed(kernel, context, problem, width)
-    name = compute_name(problem.node.dtype)
-    extents = {d: kernel.extent(d) for d in (*problem.batch, *problem.columns, *problem.summed)}
-    code = kernel.code
-    dims = (*problem.batch, *problem.columns, *problem.summed)
-    kernel.cost(Extent.const(0), cost.elements(kernel.graph, dims) * 2, 8)
-    n = code.bind(product_of(extents, problem.columns), "n")
-    k = code.bind(product_of(extents, problem.summed), "k")
-    tiles = code.bind(ceildiv(n, width), "tiles")
-    batches = product_of(extents, problem.batch)
-    with code.loop(code.bind(mul(batches, tiles), "tasks"), "task", "parallel") as (task, body):
-        batch = body.bind(tirx.truncdiv(task, tiles), "batch")
-        tile = body.bind(tirx.truncmod(task, tiles), "tile")
-        scope = Scope(kernel, body, unflatten(body, batch, problem.batch, extents))
-        first = body.bind(tile * i64(width), "first")
-        vector = len(problem.columns) == 1 and contiguous(kernel, problem.right, problem.columns[0])
-        vector = vector and vectorizable((problem.right,))
-
-        def column(code: Code, k: Expr, at: Expr, j: Expr, inside: Scope) -> None:
-            """One element: the right operand's value in column ``at``."""
-            coords = {**inside.coords, **unflatten(code, at, problem.columns, extents)}
-            value = Scope(kernel, code, coords).value(problem.right)
-            packed.store(code, {"batch": batch, "tile": tile, "k": k, "column": j}, value)
-
-        with body.loop(k, "k") as (ki, inner):
-            inside = scope.inner(inner, unflatten(inner, ki, problem.summed, extents))
-            with inner.either(first + i64(width) <= n) as (full, partial):
-                with full.loop(width, "column", "vectorized" if vector else "serial") as (j, lanes):
-                    column(lanes, ki, first + j, j, inside)
-                with partial.loop(width, "column") as (j, lanes), lanes.either(first + j < n) as (real, past):
-                    column(real, ki, first + j, j, inside)
-                    packed.store(past, {"batch": batch, "tile": tile, "k": ki, "column": j}, constant(0, name))
-    return kernel.launch()
 
 
 class _Product:
@@ -160,7 +65,7 @@ class _Product:
         self.kernel = Kernel(f"{context.prefix}_product", context.partition, context.group, context.spaces)
         self.width = config["columns"]
         self.heights = tuple(sorted({config["rows"], config["rows_at_end"], 1}, reverse=True))
-        self.packed = _packed(self.kernel, context, problem, self.width)
+        self.packed = packed_memory(self.kernel, context, problem, self.width)
         self.type = compute_name(problem.node.dtype)
         self.lanes = widths(context.arch, context.group, 1)
         dims = (*problem.batch, *problem.rows, *problem.columns, *problem.summed)
@@ -278,7 +183,7 @@ def _default(group: Group, arch: str) -> Config:
         "columns": width // 2 if wide else width,
         "row_block": 8,
         "column_block": 4,
-        "direct_rows": 12,
+        "direct_rows": 24,
         "flops_per_ns": speed,
     }
 

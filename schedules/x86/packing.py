@@ -1,0 +1,195 @@
+"""Packing of a contraction's right operand on x86: [batch, column tile, k, NR], zero past the last column.
+
+The right operand may be any expression: it is computed once here, not once for each row tile that uses it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+
+from opsgen.analysis import cost
+from opsgen.analysis.groups import is_transpose
+from opsgen.dsl.dtypes import compute_type
+from opsgen.dsl.extent import Extent
+from opsgen.dsl.tensor import Input, Tensor, walk
+from opsgen.lowering.kernel import Kernel, Launch
+from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul
+from opsgen.lowering.to_tir import Memory, Scope, compute_name
+from opsgen.schedules.common.schedule import Config, Context, Packing
+
+from .operands import Problem, contiguous, product_of
+from .vectors import REGISTER_FLOATS, strips, unflatten, vectorizable
+
+
+def packable(context: Context, problem: Problem) -> Input | None:
+    """The parameter that the right operand is, if nothing else reads it: a weight."""
+    graph = context.partition.graph
+    source: Tensor = problem.right
+    while is_transpose(source):
+        source = source.children()[0]
+    readers: list[Tensor] = []
+    walk(graph.outputs(), lambda n: readers.append(n) if any(c is source for c in n.children()) else None)
+    if not isinstance(source, Input) or source.mutable or len(readers) != 1:
+        return None
+    return None if any(r.value is source for r in graph.results) else source
+
+
+def packing(context: Context, config: Config) -> Packing | None:
+    """How a weight is packed for this group, if it has one."""
+    problem = Problem(context.group)
+    source = packable(context, problem)
+    if source is None:
+        return None
+    launch = pack(context, config, problem)
+    dims = _packed_dims(Kernel("", context.partition, context.group, {}), problem, config["columns"])
+    count = Extent.const(1)
+    for extent in dims.values():
+        count = count * extent
+    roles = {
+        **dict.fromkeys(problem.batch, "b"),
+        **dict.fromkeys(problem.columns, "n"),
+        **dict.fromkeys(problem.summed, "k"),
+    }
+    order = "".join(roles[d] for d in source.dims)
+    dtype = compute_type(problem.node.dtype)
+    layout = f"{context.arch}.columns{config['columns']}.{order}.{source.dtype.name}.{dtype.name}"
+    return Packing(source.name, layout, count, dtype, launch)
+
+
+def _packed_dims(kernel: Kernel, problem: Problem, width: int) -> dict[str, Extent]:
+    def count(dims: tuple[str, ...]) -> Extent:
+        return cost.elements(kernel.graph, dims)
+
+    return {
+        "batch": count(problem.batch),
+        "tile": (count(problem.columns) + (width - 1)) // width,
+        "k": count(problem.summed),
+        "column": Extent.const(width),
+    }
+
+
+def packed_memory(kernel: Kernel, context: Context, problem: Problem, width: int) -> Memory:
+    dims = _packed_dims(kernel, problem, width)
+    dtype = compute_type(problem.node.dtype)
+    source = packable(context, problem)
+    if source is not None and source.name in context.packed:
+        return kernel.packed_input(source.name, dims, dtype)
+    return kernel.workspace(f"packed{context.group.index}", dims, dtype)
+
+
+def pack(context: Context, config: Config, problem: Problem) -> Launch:
+    """The kernel that packs."""
+    return _Pack(context, config, problem).build()
+
+
+class _Pack:
+    def __init__(self, context: Context, config: Config, problem: Problem) -> None:
+        self.problem = problem
+        self.width = config["columns"]
+        self.lanes = REGISTER_FLOATS[context.arch]
+        self.kernel = Kernel(f"{context.prefix}_pack", context.partition, context.group, context.spaces)
+        self.packed = packed_memory(self.kernel, context, problem, self.width)
+        self.type = compute_name(problem.node.dtype)
+        dims = (*problem.batch, *problem.columns, *problem.summed)
+        self.extents = {d: self.kernel.extent(d) for d in dims}
+        self.kernel.cost(Extent.const(0), cost.elements(self.kernel.graph, dims) * 2, 8)
+
+    def build(self) -> Launch:
+        code, problem, extents = self.kernel.code, self.problem, self.extents
+        n = code.bind(product_of(extents, problem.columns), "n")
+        tiles = code.bind(ceildiv(n, self.width), "tiles")
+        tasks = code.bind(mul(product_of(extents, problem.batch), tiles), "tasks")
+        with code.loop(tasks, "task", "parallel") as (task, body):
+            batch = body.bind(tirx.truncdiv(task, tiles), "batch")
+            tile = body.bind(tirx.truncmod(task, tiles), "tile")
+            scope = Scope(self.kernel, body, unflatten(body, batch, problem.batch, extents))
+            first = body.bind(tile * i64(self.width), "first")
+            start = self.packed.offset({"batch": batch, "tile": tile, "k": i64(0), "column": i64(0)})
+            start = body.bind(start, "panel")
+            with body.either(first + i64(self.width) <= n) as (full, partial):
+                self.full_tile(scope.inner(full, {}), first, start)
+                self.each_k(scope.inner(partial, {}), lambda inside, k: self.partial_step(inside, k, first, start, n))
+        return self.kernel.launch()
+
+    def full_tile(self, scope: Scope, first: Expr, start: Expr) -> None:
+        """A tile with all its columns: in vectors of columns, in blocks turned in registers, or one by one."""
+        problem = self.problem
+        vectors = vectorizable((problem.right,)) and self.type == "float32"
+        last = problem.summed[-1]
+        if vectors and len(problem.columns) == 1 and contiguous(self.kernel, problem.right, problem.columns[0]):
+            self.each_k(scope, lambda inside, k: self.step(inside, k, first, start, "vectorized"))
+        elif vectors and len(problem.summed) == 1 and contiguous(self.kernel, problem.right, last):
+
+            def along(code: Code, k: Expr, kind: str, width: int, stage: int) -> None:
+                if width > 1:
+                    for c in range(0, self.width, self.lanes):
+                        self.turned_block(scope.inner(code, {}), k, first, c, start)
+                else:
+                    self.step(scope.inner(code, {last: k}), k, first, start, "serial")
+
+            strips(scope.code, i64(0), self.extents[last], (self.lanes, 1), along)
+        else:
+            self.each_k(scope, lambda inside, k: self.step(inside, k, first, start, "serial"))
+
+    def each_k(self, scope: Scope, body: Any) -> None:
+        """``body(scope, k)`` for each position of the summed dims, with the flat position."""
+        count = scope.code.bind(product_of(self.extents, self.problem.summed), "k")
+        with scope.code.loop(count, "k") as (k, inner):
+            body(scope.inner(inner, unflatten(inner, k, self.problem.summed, self.extents)), k)
+
+    def value(self, scope: Scope, code: Code, column: Expr) -> Expr:
+        """The right operand in a column, at the scope's position in the summed dims."""
+        coords = unflatten(code, column, self.problem.columns, self.extents)
+        return scope.inner(code, coords).value(self.problem.right)
+
+    def step(self, scope: Scope, k: Expr, first: Expr, start: Expr, kind: str) -> None:
+        """All columns of the tile at one k."""
+        at = scope.code.bind(start + mul(k, i64(self.width)), "at")
+        with scope.code.loop(self.width, "column", kind) as (j, lanes):
+            lanes.store(self.packed.buffer, self.value(scope, lanes, first + j), at + j)
+
+    def partial_step(self, scope: Scope, k: Expr, first: Expr, start: Expr, n: Expr) -> None:
+        """The columns that there are, then zeros."""
+        at = scope.code.bind(start + mul(k, i64(self.width)), "at")
+        with scope.code.loop(self.width, "column") as (j, lanes), lanes.either(first + j < n) as (real, past):
+            # A scope without a parent: what is computed under the condition stays under it.
+            inside = Scope(self.kernel, real, scope.coords)
+            real.store(self.packed.buffer, self.value(inside, real, first + j), at + j)
+            past.store(self.packed.buffer, constant(0, self.type), at + j)
+
+    def turned_block(self, scope: Scope, k: Expr, first: Expr, column: int, start: Expr) -> None:
+        """A square of one register's length: read along k, turned by exchanging halves, quarters, …, written along
+        columns. Column by column, an element would cost a load and a store of its own."""
+        code, size = scope.code, self.lanes
+        rows = []
+        for c in range(size):
+            line = code.local(self.type, size, "line")
+            with code.loop(size, "lane", "vectorized") as (lane, lanes):
+                here = scope.inner(lanes, {self.problem.summed[-1]: add(k, lane)})
+                lanes.store(line, self.value(here, lanes, first + i64(column + c)), lane)
+            rows.append(code.bind(tirx.BufferLoad(line, [tirx.Ramp(i64(0), i64(1), size)]), "line"))
+        for at, row in enumerate(turn(code, rows)):
+            place = start + add(k, i64(at)) * i64(self.width) + i64(column)
+            code.store(self.packed.buffer, row, tirx.Ramp(code.bind(place, "place"), i64(1), size))
+
+
+def turn(code: Code, rows: list[Expr]) -> list[Expr]:
+    """The transpose of a square of vectors. In a step of distance d, row i takes from row i + d the elements that
+    belong i's side of the diagonal, and gives its own for them; after distances n/2, …, 2, 1 all are exchanged."""
+    size = len(rows)
+    distance = size // 2
+    while distance:
+        turned = list(rows)
+        for i in range(size):
+            if i & distance:
+                continue
+            a, b = rows[i], rows[i + distance]
+            low = [e if not e & distance else size + e - distance for e in range(size)]
+            high = [e + distance if not e & distance else size + e for e in range(size)]
+            turned[i] = code.bind(tirx.Shuffle([a, b], [tirx.IntImm("int32", e) for e in low]), "low")
+            turned[i + distance] = code.bind(tirx.Shuffle([a, b], [tirx.IntImm("int32", e) for e in high]), "high")
+        rows = turned
+        distance //= 2
+    return rows
