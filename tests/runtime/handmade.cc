@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <string>
 
 #define LAUNCHER(name) \
@@ -210,6 +211,78 @@ LAUNCHER(fail) {
 }
 
 LAUNCHER(nothing) { return 0; }
+
+// A packed vector of floats, which lie in reverse order behind a header of 128 bytes.
+struct Packed {
+  char* begin = nullptr;
+  float* end = nullptr;
+  int64_t columns = 0;
+  std::string broken;
+
+  explicit Packed(const TVMFFIAny& value) {
+    DLTensor* tensor = TensorOf(value);
+    if (!tensor || tensor->ndim != 1 || tensor->dtype.code != kDLUInt || tensor->dtype.bits != 8) { broken = "no bytes"; return; }
+    char* data = static_cast<char*>(tensor->data) + tensor->byte_offset;
+    uint32_t dims;
+    memcpy(&dims, data + 12, 4);
+    memcpy(&columns, data + 16, 8);
+    if (reinterpret_cast<uintptr_t>(data) % 64) broken = "alignment of a packed weight";
+    if (memcmp(data, "OPSGENPK\1\0\0\0", 12) || dims != 1) broken = "header";
+    if (tensor->shape[0] != 128 + 4 * columns) broken = "size of a packed weight";
+    end = reinterpret_cast<float*>(data + 128) + columns;
+    begin = data;
+  }
+  float& at(int64_t column) const { return end[-1 - column]; }
+  bool Overlaps(const View& rows) const {  // of rows one behind the other
+    return rows.data < reinterpret_cast<char*>(end) && begin < rows.data + rows.rows * rows.columns * rows.size;
+  }
+};
+
+LAUNCHER(pack_reversed) {
+  View w(args[1], false, 1, kDLFloat, 32);
+  Packed packed(args[2]);
+  if (!w.broken.empty() || !packed.broken.empty()) return Raise("Promise", w.broken + packed.broken);
+  if (packed.columns != w.columns) return Raise("Promise", "shape of a packed weight");
+  for (int64_t j = 0; j < w.columns; ++j) packed.at(j) = w.at<float>(0, j);
+  return 0;
+}
+
+// out[..., n] = sign * x[..., n] * factor[n] + term[n]
+static int Mix(const TVMFFIAny* args, int32_t count, bool with_packed, float sign) {
+  if (count != 4 && count != 5) return Raise("Promise", "arguments");
+  bool with_term = count == 5;
+  View x(args[1], true, 1, kDLFloat, 32), out(args[count - 1], true, 1, kDLFloat, 32);
+  if (!x.broken.empty() || !out.broken.empty()) return Raise("Promise", x.broken + out.broken);
+  if (!(args[0].v_int64 & 1) && out.Overlaps(x)) return Raise("OpsgenOverlap", "out|x");
+  if (!(args[0].v_int64 & 1) && with_packed && Packed(args[2]).Overlaps(out)) return Raise("OpsgenOverlap", "out|factor");
+  for (int64_t i = 0; i < x.rows; ++i) {
+    for (int64_t j = 0; j < x.columns; ++j) {
+      float factor, term = 0;
+      if (with_packed) {
+        Packed f(args[2]), t(args[count - 2]);
+        if (!f.broken.empty() || !t.broken.empty()) return Raise("Promise", f.broken + t.broken);
+        factor = f.at(j);
+        if (with_term) term = t.at(j);
+      } else {
+        View f(args[2], false, 1, kDLFloat, 32), t(args[count - 2], false, 1, kDLFloat, 32);
+        if (!f.broken.empty() || !t.broken.empty()) return Raise("Promise", f.broken + t.broken);
+        factor = f.at<float>(0, j);
+        if (with_term) term = t.at<float>(0, j);
+      }
+      out.at<float>(i, j) = sign * x.at<float>(i, j) * factor + term;
+    }
+  }
+  return 0;
+}
+LAUNCHER(mix) { return Mix(args, count, false, 1); }
+LAUNCHER(mix_packed) { return Mix(args, count, true, 1); }
+LAUNCHER(mix_alone) { return Mix(args, count, false, 1); }
+LAUNCHER(mix_alone_packed) { return Mix(args, count, true, 1); }
+LAUNCHER(mix_negated) { return Mix(args, count, false, -1); }
+LAUNCHER(mix_negated_packed) { return Mix(args, count, true, -1); }
+
+LAUNCHER(idle) { return 0; }
+LAUNCHER(idle_packed) { return 0; }
 
 #define TEN(name) \
   LAUNCHER(name##0) { return 0; } LAUNCHER(name##1) { return 0; } LAUNCHER(name##2) { return 0; } \

@@ -14,6 +14,7 @@ from opsgen.runtime.manifest import (
     Constraint,
     Kernel,
     Manifest,
+    PackedLayout,
     ScalarParam,
     ScalarSpec,
     Signature,
@@ -45,6 +46,15 @@ SIGNATURES = {
     "ones": Signature((TensorParam("x", ("heads", "size")),)),
     "fail": Signature((TensorParam("x", ("hidden",)), ScalarParam("how"))),
     "nothing": Signature((X, WEIGHT, SCALE)),
+    "mix": Signature(
+        (
+            X,
+            TensorParam("factor", ("hidden",)),
+            TensorParam("term", ("hidden",), optional=True),
+            AttributeParam("negate", "bool", False, keyword=True),
+        )
+    ),
+    "idle": Signature((X, WEIGHT, SCALE)),
 }
 
 
@@ -52,6 +62,12 @@ def tensor(name: str, dims: str, dtype: str = "float32", **more: object) -> Tens
     """Such as ``tensor("x", "rows hidden")``; dims that start with ``rows`` are leading; digits are bound dims."""
     parts = tuple(int(dim) if dim.isdigit() else dim for dim in dims.split())
     return TensorSpec(name, dtype, parts, leading=parts[:1] == ("rows",), **more)  # type: ignore[arg-type]
+
+
+def packed(name: str, dims: str, layout: str = "baseline.reversed.float32", **more: object) -> TensorSpec:
+    """An input of ``dims`` that a kernel takes packed, in reverse order."""
+    size = f"128 + 4 * {' * '.join(dims.split())}"
+    return tensor(name, dims, packed=PackedLayout(layout, size, "pack_reversed"), **more)
 
 
 def scale_add(symbol: str = "scale_add_f32", dtype: str = "float32", hidden: str = "hidden", **more: object) -> Kernel:
@@ -98,7 +114,29 @@ def kernels() -> tuple[Kernel, ...]:
             "fail", "fail", ARCH, (tensor("x", "hidden"),), (tensor("out", "hidden"),), (ScalarSpec("how", "float32"),)
         ),
         Kernel("nothing", "nothing", ARCH, (x, tensor("weight", "hidden")), (out,), (ScalarSpec("scale", "float32"),)),
+        *mixes(),
+        Kernel("idle", "idle", ARCH, (x, tensor("weight", "hidden")), (out,), (ScalarSpec("scale", "float32"),)),
+        Kernel("idle_packed", "idle", ARCH, (x, packed("weight", "hidden")), (out,), (ScalarSpec("scale", "float32"),)),
     )
+
+
+def mixes(negated_layout: str = "baseline.reversed.float32") -> tuple[Kernel, ...]:
+    """The kernels of ``mix``: with and without a term, plain and packed; and negated, with a term alone."""
+    x, out = tensor("x", "rows hidden"), tensor("out", "rows hidden")
+    found: list[Kernel] = []
+    for form in (tensor, packed):
+        suffix = "_packed" if form is packed else ""
+        factor, term = form("factor", "hidden"), form("term", "hidden")
+        other = {"layout": negated_layout} if form is packed else {}
+        negated = (x, form("factor", "hidden", **other), form("term", "hidden", **other))
+        found += [
+            Kernel(f"mix{suffix}", "mix", ARCH, (x, factor, term), (out,), attributes={"negate": False}),
+            Kernel(f"mix_negated{suffix}", "mix", ARCH, negated, (out,), attributes={"negate": True}),
+            Kernel(
+                f"mix_alone{suffix}", "mix", ARCH, (x, factor), (out,), attributes={"negate": False}, absent=("term",)
+            ),
+        ]
+    return tuple(found)
 
 
 def manifest(*kernels_: Kernel, kind: str = "x86", archs: tuple[str, ...] = (ARCH,), **ops: Signature) -> Manifest:

@@ -136,6 +136,7 @@ def measure() -> None:
     x, w, out = np.ones((1, 1024), np.float32), np.ones(1024, np.float32), np.empty((1, 1024), np.float32)
     tx, tw, tout = map(torch.from_numpy, (x, w, out))
     parameter = torch.nn.Parameter(tw)
+    idle, packed = lib.idle, lib.pack("idle.weight", w)
     read_only = w.copy()
     read_only.flags.writeable = False
     many = np.ones((1024, 8), np.float32).T
@@ -145,6 +146,9 @@ def measure() -> None:
         "numpy, by name, out=": lambda: f(x=x, weight=w, scale=0.5, out=out),
         "numpy, read-only weight, out=": lambda: f(x, read_only, scale=0.5, out=out),
         "numpy, transposed x (a copy of 8 x 1024)": lambda: f(many, w, scale=0.5),
+        "numpy, weight that could be packed, out=": lambda: idle(x, w, scale=0.5, out=out),
+        "numpy, packed weight, out=": lambda: idle(x, packed, scale=0.5, out=out),
+        "torch, packed weight, out=": lambda: idle(tx, packed, scale=0.5, out=tout),
         "torch, out=": lambda: f(tx, tw, scale=0.5, out=tout),
         "torch, new result": lambda: f(tx, tw, scale=0.5),
         "torch, Parameter, out=": lambda: f(tx, parameter, scale=0.5, out=tout),
