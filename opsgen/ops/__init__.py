@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .rms_norm import rms_norm
     from .silu import silu
     from .softmax import softmax
+    from .swiglu import swiglu
 
 __all__ = [
     "add_layer_norm",
@@ -41,6 +42,7 @@ __all__ = [
     "rms_norm",
     "silu",
     "softmax",
+    "swiglu",
 ]
 
 _NAMES = tuple(name for name in __all__ if name != "all_ops")
