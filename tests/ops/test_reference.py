@@ -120,6 +120,7 @@ def torch_value(torch: ModuleType, name: str, a: dict[str, Any]) -> dict[str, An
         return {"out": (x * mask).sum(1) / mask.sum(1).clamp(min=1e-9)}
     calls = {
         "softmax": lambda: x.softmax(-1), "silu": lambda: f.silu(x), "relu": lambda: f.relu(x),
+        "swiglu": lambda: f.silu(a["gate"]) * a["up"],
         "gelu": lambda: f.gelu(x, approximate=a["approximate"]), "embedding": lambda: f.embedding(a["ids"], a["table"]),
     }  # fmt: skip
     return {"out": calls[name]()}
