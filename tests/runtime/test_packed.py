@@ -15,7 +15,7 @@ import pytest
 
 import opsgen as og
 from opsgen.errors import CallError, CompileError
-from opsgen.runtime import Packed, host, library_file, load
+from opsgen.runtime import Packed, dispatch, host, library_file, load
 from tests.runtime import handmade
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -149,10 +149,46 @@ def test_bound_dims(tmp_path):
         lib.pack("mix.factor", F[:2])
 
 
-@pytest.mark.torch
-def test_another_device(lib, torch):
+def test_another_device(lib, torch, monkeypatch):
+    from opsgen.runtime import torch_arrays
+
     with raises("E4017: mix: argument 'factor' is a meta tensor"):
         lib.pack("mix.factor", torch.empty(3, device="meta"))
+    plain = torch_arrays.ADAPTER.describe
+    monkeypatch.setattr(torch_arrays.TorchAdapter, "describe", lambda self, x: plain(x)._replace(device="cuda:0"))
+    with raises("E4006: mix: argument 'factor' is on cuda:0; this library runs on x86 (cpu). Move it there."):
+        lib.pack("mix.factor", torch.empty(3))
+
+
+def test_two_files_of_different_archs(tmp_path, monkeypatch):
+    """The better arch's layout is what is packed; the other one's is still taken, by its own kernels."""
+    monkeypatch.setattr(host, "_cpu_flags", lambda: frozenset().union(*host._NEEDS.values()))
+    form = handmade.packed("", "hidden", "avx2.reversed.float32").packed
+    better = [
+        replace(kernel, arch="avx2", inputs=tuple(replace(i, packed=i.packed and form) for i in kernel.inputs))
+        for kernel in handmade.mixes()
+    ]
+    paths = [tmp_path / "baseline.so", tmp_path / "avx2.so"]
+    handmade.write(paths[0], *handmade.mixes())
+    handmade.write(paths[1], *better, archs=("avx2",))
+    for files in (paths, paths[::-1]):
+        lib = load(*files)
+        best = lib.pack("mix.factor", F)
+        assert best.layout == "avx2.reversed.float32"
+        for packed in (best, lib.pack("mix.factor", F, layout=REVERSED), load(paths[0]).pack("mix.factor", F)):
+            np.testing.assert_array_equal(lib.mix(X, packed), X * F)
+
+
+def test_what_the_launcher_leaves_is_zero(tmp_path):
+    """Nothing that memory held before gets into a file."""
+    spec = handmade.packed("weight", "hidden")
+    spec = replace(spec, packed=replace(spec.packed, pack="nothing"))
+    kernel = next(k for k in handmade.kernels() if k.symbol == "idle_packed")
+    lib = load(handmade.write(tmp_path / "zero.so", replace(kernel, inputs=(kernel.inputs[0], spec))))
+    for _ in range(20):
+        before = [np.full(size, 255, np.uint8) for size in range(140, 240, 4)]
+        del before
+        assert not lib.pack("idle.weight", F).buffer[128:].any()
 
 
 def test_kernels_that_differ_in_layout(tmp_path):
@@ -339,14 +375,65 @@ def test_calls_are_planned_once(lib, factor, term):
     assert len(plans) == 3
 
 
-def test_inputs_with_leading_dims_are_never_packed(tmp_path):
-    x, out = handmade.packed("x", "rows hidden"), handmade.tensor("out", "rows hidden")
-    kernels = [k for k in handmade.kernels() if k.op == "same"]
-    odd = handmade.Kernel("pack_reversed", "same", handmade.ARCH, (x,), (out,))
-    lib = load(handmade.write(tmp_path / "leading.so", odd, *kernels))
-    np.testing.assert_array_equal(lib.same(X), X)
-    with raises("E4002: same: no kernel takes 'x' packed."):
-        lib.pack("same.x", X)
+def test_a_call_that_was_planned_takes_the_fast_path(library_path, monkeypatch, torch):
+    load(library_path).same(torch.ones(2, 3))  # torch's types are known from the first tensor on
+    made = []
+    plain = dispatch.OpDispatch._make_plan
+    monkeypatch.setattr(
+        dispatch.OpDispatch, "_make_plan", lambda self, key, *rest: made.append(key) or plain(self, key, *rest)
+    )
+    lib = load(library_path)
+    factor, term, out = lib.pack("mix.factor", F), lib.pack("mix.term", T), np.empty_like(X)
+    for _ in range(3):
+        lib.mix(X, factor, term, out=out)
+        lib.mix(X, F, T, out=out)
+    assert len(made) == 2
+    for _ in range(3):
+        lib.mix(torch.from_numpy(X), factor, term)
+        lib.mix(torch.from_numpy(X), factor)
+    assert len(made) == 4
+
+
+def test_the_namespace_of_a_result(tmp_path):
+    """It is that of the first array; a packed weight before it has none."""
+
+    class Foreign:
+        def __array_namespace__(self):
+            return Namespace
+
+        def __dlpack__(self, **options):
+            return X.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return X.__dlpack_device__()
+
+    class Namespace:
+        @staticmethod
+        def from_dlpack(value):
+            return "theirs"
+
+    weight, x = handmade.packed("weight", "hidden"), handmade.tensor("x", "rows hidden")
+    signature = handmade.Signature((handmade.WEIGHT, handmade.X))
+    kernel = handmade.Kernel(
+        "idle_packed", "turned", handmade.ARCH, (weight, x), (handmade.tensor("out", "rows hidden"),)
+    )
+    lib = load(handmade.write(tmp_path / "turned.so", kernel, turned=signature))
+    assert lib.turned(lib.pack("turned.weight", F), Foreign()) == "theirs"
+
+
+@pytest.mark.parametrize("dims", ["rows hidden", "a b c d e f g h i"])
+def test_leading_and_very_many_dims_are_never_packed(tmp_path, dims):
+    signature = handmade.Signature((handmade.TensorParam("x", tuple(dims.replace("rows", "...").split())),))
+    x, out = handmade.packed("x", dims), handmade.tensor("out", dims)
+    kernels = [
+        handmade.Kernel("idle", "odd", handmade.ARCH, (handmade.tensor("x", dims),), (out,)),
+        handmade.Kernel("idle_packed", "odd", handmade.ARCH, (x,), (out,)),
+    ]
+    lib = load(handmade.write(tmp_path / "odd.so", *kernels, odd=signature))
+    ones = np.ones((1,) * len(dims.split()), np.float32)
+    assert lib.odd(ones).shape == ones.shape
+    with raises("E4002: odd: no kernel takes 'x' packed."):
+        lib.pack("odd.x", ones)
 
 
 @pytest.mark.parametrize(
@@ -458,6 +545,7 @@ def test_what_is_no_packed_weight(factor, change, text):
         ((3,), {"dtype": "float31"}),
         ((3,), {"dtype": 1}),
         ((3,), {"more": "a"}),
+        ((3,), {"op": 1}),
         ((3,), []),
         ((-3,), {}),
         ((1 << 40, 1 << 40), {}),
