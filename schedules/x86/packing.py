@@ -14,6 +14,7 @@ from opsgen.analysis.groups import is_transpose
 from opsgen.dsl.dtypes import compute_type
 from opsgen.dsl.extent import Extent
 from opsgen.dsl.tensor import Input, Tensor, walk
+from opsgen.dsl.trace import ROWS
 from opsgen.lowering.kernel import Kernel, Launch
 from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul
 from opsgen.lowering.to_tir import Memory, Scope, compute_name
@@ -21,6 +22,9 @@ from opsgen.schedules.common.schedule import Config, Context, Packing
 
 from .operands import Problem, contiguous, product_of
 from .vectors import REGISTER_FLOATS, strips, unflatten, vectorizable
+
+MOST_DIMS = 8
+"""Of a packed weight: its header has room for their extents."""
 
 
 def packable(context: Context, problem: Problem) -> Input | None:
@@ -32,6 +36,8 @@ def packable(context: Context, problem: Problem) -> Input | None:
     readers: list[Tensor] = []
     walk(graph.outputs(), lambda n: readers.append(n) if any(c is source for c in n.children()) else None)
     if not isinstance(source, Input) or source.mutable or len(readers) != 1:
+        return None
+    if (graph.leading and ROWS in source.dims) or len(source.dims) > MOST_DIMS:
         return None
     return None if any(r.value is source for r in graph.results) else source
 
@@ -47,10 +53,11 @@ def packing(context: Context, config: Config) -> Packing | None:
     count = Extent.const(1)
     for extent in dims.values():
         count = count * extent
+    # What each dim of the weight is, and which of several of its kind: their order is the order of the bytes.
     roles = {
-        **dict.fromkeys(problem.batch, "b"),
-        **dict.fromkeys(problem.columns, "n"),
-        **dict.fromkeys(problem.summed, "k"),
+        d: f"{letter}{i}"
+        for letter, dims_ in (("b", problem.batch), ("n", problem.columns), ("k", problem.summed))
+        for i, d in enumerate(dims_)
     }
     order = "".join(roles[d] for d in source.dims)
     dtype = compute_type(problem.node.dtype)
