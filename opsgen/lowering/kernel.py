@@ -57,6 +57,7 @@ class Kernel(Environment):
     """The kernel ``name`` of a group. ``code`` is its body."""
 
     def __init__(self, name: str, partition: Partition, group: Group, spaces: dict[str, Workspace]) -> None:
+        super().__init__()
         self.name = name
         self.graph = partition.graph
         self.partition = partition

@@ -76,8 +76,11 @@ def truncdiv(a: Expr, b: int) -> Expr:
 class Code:
     """Statements in order. Loops and conditions are `with` blocks that give a nested `Code`."""
 
-    def __init__(self) -> None:
+    def __init__(self, lane: Expr | None = None, width: int = 1, around: list[Any] | None = None) -> None:
         self.statements: list[Any] = []
+        self._lane = i64(0) if lane is None else lane  # of the vector loop that this lies in
+        self._width = width
+        self._around = self.statements if around is None else around  # what comes before that loop
 
     def emit(self, statement: Any) -> None:
         self.statements.append(statement)
@@ -92,6 +95,19 @@ class Code:
         var = tirx.Var(name, value.ty.dtype)
         self.emit(tirx.Bind(var, value))
         return var
+
+    def bind_apart(self, value: Expr, name: str = "t") -> Expr:
+        """Like `bind`, through memory on the stack that LLVM turns into a register.
+
+        TVM 0.27 puts what a variable is bound to in its place while it analyses the conditions of `Select`: long chains of
+        them take exponential time (max(max(max(…)))). What comes out of memory ends that.
+        """
+        if is_constant(value) or isinstance(value, tirx.Var) or value.ty.dtype == "bool":
+            return value
+        buffer = tirx.decl_buffer((self._width,), value.ty.dtype, name, scope="global", data_alignment=64)
+        self._around.append(tirx.AllocBuffer(buffer))
+        self.store(buffer, value, self._lane)
+        return self.bind(tirx.BufferLoad(buffer, [self._lane]), name)
 
     def local(self, dtype: str, size: int, name: str) -> Any:
         """A buffer below 1 KB on the stack, which LLVM keeps in registers where its indices are constant.
@@ -119,14 +135,19 @@ class Code:
     @contextmanager
     def loop(self, extent: Expr, name: str, kind: str = "serial") -> Iterator[tuple[Expr, Code]]:
         """``for name in range(extent)``; gives the variable and the body. A serial loop of one turn is no loop."""
-        body = Code()
         if isinstance(extent, int):
             extent = i64(extent)
         if known(extent) == 1 and kind in ("serial", "unrolled"):
+            body = self._nested()
             yield i64(0), body
             self.statements.extend(body.statements)
             return
         var = tirx.Var(name, "int64")
+        width = known(extent)
+        if kind == "vectorized" and width is not None:
+            body = Code(var, width, self.statements)
+        else:
+            body = Code()
         yield var, body
         if body.statements and known(extent) != 0:
             self.emit(tirx.For(var, i64(0), extent, KINDS[kind], body.block()))
@@ -134,7 +155,7 @@ class Code:
     @contextmanager
     def when(self, condition: Expr) -> Iterator[Code]:
         """``if condition``."""
-        body = Code()
+        body = self._nested()
         yield body
         if body.statements:
             self.emit(tirx.IfThenElse(condition, body.block(), None))
@@ -142,9 +163,12 @@ class Code:
     @contextmanager
     def either(self, condition: Expr) -> Iterator[tuple[Code, Code]]:
         """``if condition … else …``."""
-        then, otherwise = Code(), Code()
+        then, otherwise = self._nested(), self._nested()
         yield then, otherwise
         self.emit(tirx.IfThenElse(condition, then.block(), otherwise.block()))
+
+    def _nested(self) -> Code:
+        return Code(self._lane, self._width, None if self._width == 1 else self._around)
 
     def block(self) -> Any:
         if not self.statements:

@@ -104,6 +104,10 @@ class Memory:
 class Environment:
     """What a kernel has at hand: memory of inputs and stored nodes, scalars, extents, and values held in registers."""
 
+    def __init__(self) -> None:
+        self.choices: dict[int, int] = {}
+        """Of maps by id: how many steps with a `Select` lie behind their variables, one after the other."""
+
     def extent(self, dim: str) -> Expr:
         raise NotImplementedError
 
@@ -114,6 +118,9 @@ class Environment:
         """Where the node lies in memory, if this kernel reads it from there."""
         raise NotImplementedError
 
+
+_NO_CHOICE = frozenset({"add", "sub", "mul", "div", "neg", "cast", "floor", "ceil", "round", "sqrt", "rsqrt", "pow"})
+_MOST_CHOICES = 3
 
 Held = Callable[[Mapping[str, Expr]], Expr]
 """A value in registers: the expression for it at a position."""
@@ -136,14 +143,13 @@ class Scope:
         self.parent = parent
         self.held: dict[int, Held] = dict(held or {})
         self.memo: dict[tuple[Any, ...], Expr] = {}
-        self.eager = True
 
     def inner(self, code: Code, coords: Mapping[str, Expr], held: Mapping[int, Held] | None = None) -> Scope:
         """The scope of a loop inside this one."""
         return Scope(self.env, code, coords, self, held)
 
     def bind(self, value: Expr, name: str = "t") -> Expr:
-        return self.code.bind(value, name) if self.eager else value
+        return self.code.bind(value, name)
 
     def value(self, node: Tensor, coords: Mapping[str, Expr] | None = None) -> Expr:
         """The node's value at the scope's position, or at other ``coords`` (all of its dims)."""
@@ -152,21 +158,29 @@ class Scope:
         home = self._home(node, coords)
         if home is not self:
             return home.value(node, coords)
-        key = (id(node), self.eager, *(id(coords[d]) for d in node.dims))
+        key = (id(node), *(id(coords[d]) for d in node.dims))
         found = self.memo.get(key)
         if found is None:
             found = self._compute(node, coords)
             if not isinstance(node, (Const, Scalar, Index, Size)):
-                found = self.bind(found, getattr(node, "name", "t") if isinstance(node, Input) else "t")
+                found = self._bind_value(node, found)
             self.memo[key] = found
             self.memo[(*key, "keep")] = tuple(coords[d] for d in node.dims)  # ids stay taken
         return found
 
+    def _bind_value(self, node: Tensor, value: Expr) -> Expr:
+        """A variable with the node's value; after a few choices in a row, one that TVM cannot look through."""
+        if not isinstance(node, Map):
+            return self.bind(value, node.name if isinstance(node, Input) else "t")
+        choices = max((self.env.choices.get(id(a), 0) for a in node.args), default=0)
+        choices += node.op not in _NO_CHOICE
+        apart = choices >= _MOST_CHOICES and value.ty.dtype != "bool"
+        self.env.choices[id(node)] = 0 if apart else choices
+        return self.code.bind_apart(value) if apart else self.bind(value)
+
     def _home(self, node: Tensor, coords: Mapping[str, Expr]) -> Scope:
         """The outermost scope in which all dims of the node have this position."""
         scope = self
-        if not self.eager:
-            return self
         while scope.parent is not None and id(node) not in scope.held:
             outer = scope.parent
             if any(d not in outer.coords or outer.coords[d] is not coords[d] for d in node.dims):
@@ -237,25 +251,29 @@ class Scope:
         raise InternalError(f"{node!r} in the position of a view")
 
     def _concat(self, node: Concat, coords: Mapping[str, Expr]) -> Expr:
-        """Parts are read lazily: outside of its range a part's memory may not exist."""
+        """Each part is computed in a branch of its own: outside of its range its memory may not exist."""
         at = coords[node.dim]
         name = compute_name(node.dtype)
-        was, self.eager = self.eager, False
-        try:
-            start: Expr = i64(0)
-            choices = []
-            for part, dim in zip(node.parts, node.part_dims, strict=True):
-                size = self.env.extent(dim)
-                inside = {d: coords[d] for d in part.dims if d != dim}
-                value = _to(self.value(part, {**inside, dim: at - start}), name)
-                start = add(start, size)
-                choices.append((start, value))
-            result = choices[-1][1]
-            for end, value in reversed(choices[:-1]):
-                result = tirx.if_then_else(at < end, value, result)
-        finally:
-            self.eager = was
-        return result
+        slot = self.code.local("uint8" if name == "bool" else name, 1, "joined")
+        joined = Memory("joined", (), node.dtype if name == "bool" else compute_type(node.dtype), slot, {})
+
+        def take(scope: Scope, part: Tensor, dim: str, start: Expr) -> None:
+            inside = {d: coords[d] for d in part.dims if d != dim}
+            position = scope.bind(at if known(start) == 0 else at - start, dim)
+            joined.store(scope.code, {}, _to(scope.value(part, {**inside, dim: position}), name))
+
+        def choose(scope: Scope, parts: list[tuple[Tensor, str]], start: Expr) -> None:
+            (part, dim), *others = parts
+            if not others:
+                take(scope, part, dim, start)
+                return
+            end = scope.bind(add(start, self.env.extent(dim)), "end")
+            with scope.code.either(at < end) as (here, beyond):
+                take(scope.inner(here, {}), part, dim, start)
+                choose(scope.inner(beyond, {}), others, end)
+
+        choose(self, list(zip(node.parts, node.part_dims, strict=True)), i64(0))
+        return joined.load({})
 
     def _map(self, node: Map, coords: Mapping[str, Expr]) -> Expr:
         args = [self.value(a, {d: coords[d] for d in a.dims}) for a in node.args]
