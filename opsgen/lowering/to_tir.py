@@ -168,6 +168,10 @@ class Scope:
             self.memo[(*key, "keep")] = tuple(coords[d] for d in node.dims)  # ids stay taken
         return found
 
+    def value_in(self, node: Tensor, dtype: DType) -> Expr:
+        """The node's value in the compute type of ``dtype``."""
+        return _to(self.value(node), compute_name(dtype))
+
     def _bind_value(self, node: Tensor, value: Expr) -> Expr:
         """A variable with the node's value; after a few choices in a row, one that TVM cannot look through."""
         if not isinstance(node, Map):

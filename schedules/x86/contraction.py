@@ -145,7 +145,7 @@ class _Product:
         def step_at(at: Code, coords: dict[str, Expr], k: Expr, flat: Expr) -> None:
             offset = at.bind(panel + add(flat, k) * i64(self.width), "at")
             for row, acc in zip(rows, accumulators, strict=True):
-                left = row.inner(at, {**coords, last: k}).value(self.problem.left)
+                left = row.inner(at, {**coords, last: k}).value_in(self.problem.left, self.problem.node.dtype)
                 with at.loop(self.width, "j", "vectorized") as (j, lanes):
                     right = tirx.BufferLoad(self.packed.buffer, [offset + j])
                     lanes.store(acc, tirx.Add(tirx.BufferLoad(acc, [j]), tirx.Mul(left, right)), j)

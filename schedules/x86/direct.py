@@ -100,8 +100,8 @@ class _Direct:
                 for i, j in pairs:
                     with inner.loop(lanes, "lane", kind) as (lane, body):
                         here = {**coords, last: add(k, lane)}
-                        a = left[i].inner(body, here).value(problem.left)
-                        b = right[j].inner(body, here).value(problem.right)
+                        a = left[i].inner(body, here).value_in(problem.left, problem.node.dtype)
+                        b = right[j].inner(body, here).value_in(problem.right, problem.node.dtype)
                         part = parts[i, j][stage]
                         body.store(part, tirx.Add(tirx.BufferLoad(part, [lane]), tirx.Mul(a, b)), lane)
 

@@ -149,7 +149,7 @@ class _Pack:
     def value(self, scope: Scope, code: Code, column: Expr) -> Expr:
         """The right operand in a column, at the scope's position in the summed dims."""
         coords = unflatten(code, column, self.problem.columns, self.extents)
-        return scope.inner(code, coords).value(self.problem.right)
+        return scope.inner(code, coords).value_in(self.problem.right, self.problem.node.dtype)
 
     def step(self, scope: Scope, k: Expr, first: Expr, start: Expr, kind: str) -> None:
         """All columns of the tile at one k."""
