@@ -127,8 +127,8 @@ def logical_not(x: Any) -> Tensor:
 
 
 def cast(x: Any, dtype: DType | str) -> Tensor:
-    """x rounded to ``dtype``. Casting to a half type rounds there and then; without a cast, halves round once, at the
-    output.
+    """x rounded to ``dtype``; integers drop the fraction, and where they cannot hold the number (or it is NaN) they are
+    unspecified. Casting to a half type rounds there and then; without a cast, halves round once, at the output.
 
     Raises:
         DefinitionError: E1003 unknown dtype; E1011 a constant that ``dtype`` cannot hold.

@@ -77,6 +77,7 @@ class Tensor:
         return elementwise("div", other, self)
 
     def __floordiv__(self, other: Any) -> Tensor:
+        """The quotient rounded down. Integers give 0 for a division by 0, and so does %."""
         return elementwise("floordiv", self, other)
 
     def __rfloordiv__(self, other: Any) -> Tensor:
@@ -457,6 +458,8 @@ def elementwise(op: str, *operands: Any) -> Tensor:
     if (op in _FLOAT_ONLY or op == "div") and dtype.kind != "float":
         dtype, weak = dtypes.float32, True
     _check_constants(args, dtype, weak)
+    if op == "pow" and dtype.kind != "float" and not (isinstance(args[1], Const) and args[1].value >= 0):
+        refuse(f"{dtype.name} with an exponent that is no constant of 0 or more", "such a constant, or a floating base")
     return Map(op, args, broadcast_dims(args), dtype, weak)
 
 

@@ -99,8 +99,8 @@ class Code:
     def bind_apart(self, value: Expr, name: str = "t") -> Expr:
         """Like `bind`, through memory on the stack that LLVM turns into a register.
 
-        TVM 0.27 puts what a variable is bound to in its place while it analyses the conditions of `Select`: long chains of
-        them take exponential time (max(max(max(…)))). What comes out of memory ends that.
+        TVM 0.27 puts what a variable is bound to in its place while it analyses the conditions of `Select`: long
+        chains of them, max(max(max(…))), take exponential time. What comes out of memory ends that.
         """
         if is_constant(value) or isinstance(value, tirx.Var) or value.ty.dtype == "bool":
             return value

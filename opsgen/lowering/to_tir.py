@@ -121,6 +121,9 @@ class Environment:
 
 _NO_CHOICE = frozenset({"add", "sub", "mul", "div", "neg", "cast", "floor", "ceil", "round", "sqrt", "rsqrt", "pow"})
 _MOST_CHOICES = 3
+_CHOICE = frozenset(
+    {"where", "max", "min"}
+)  # TVM 0.27 takes a product with one of these for one of integers, and fails
 
 Held = Callable[[Mapping[str, Expr]], Expr]
 """A value in registers: the expression for it at a position."""
@@ -173,12 +176,13 @@ class Scope:
         return _to(self.value(node), compute_name(dtype))
 
     def _bind_value(self, node: Tensor, value: Expr) -> Expr:
-        """A variable with the node's value; after a few choices in a row, one that TVM cannot look through."""
+        """A variable with the value; for a choice, or a few steps that hold one, TVM cannot look through it."""
         if not isinstance(node, Map):
             return self.bind(value, node.name if isinstance(node, Input) else "t")
         choices = max((self.env.choices.get(id(a), 0) for a in node.args), default=0)
         choices += node.op not in _NO_CHOICE
-        apart = choices >= _MOST_CHOICES and value.ty.dtype != "bool"
+        apart = node.op in _CHOICE or choices >= _MOST_CHOICES
+        apart = apart and value.ty.dtype != "bool"
         self.env.choices[id(node)] = 0 if apart else choices
         return self.code.bind_apart(value) if apart else self.bind(value)
 
@@ -343,16 +347,19 @@ class Scope:
 
     def _power(self, node: Map, a: Expr, b: Expr, name: str) -> Expr:
         exponent = node.args[1]
-        if isinstance(exponent, Const) and float(exponent.value).is_integer() and abs(exponent.value) <= 8:
+        floating = name.startswith("float")
+        if isinstance(exponent, Const) and float(exponent.value).is_integer():
             n = abs(int(exponent.value))
-            power: Expr = constant(1, name)
-            for _ in range(n):
-                power = a if is_constant(power) else self.bind(tirx.Mul(power, a))
-            if exponent.value >= 0:
-                return power
-            return tirx.Div(constant(1, name), power)
-        if not name.startswith("float"):
-            raise InternalError("an integer power with a variable exponent")
+            if n <= 8 or not floating:
+                power: Expr = constant(1, name)
+                while n:  # by squaring
+                    if n % 2:
+                        power = a if is_constant(power) else self.bind(tirx.Mul(power, a))
+                    n //= 2
+                    a = self.bind(tirx.Mul(a, a)) if n else a
+                return power if exponent.value >= 0 else tirx.Div(constant(1, name), power)
+        if not floating:
+            raise InternalError("the DSL lets integers have constant powers only")
         return tirx.pow(a, b)
 
     def _floor(self, op: str, a: Expr, b: Expr, name: str) -> Expr:
@@ -366,7 +373,8 @@ class Scope:
 
         Made of truncating division: TVM's floor division cannot be lowered where the same divisor is met in two ranges.
         """
-        zero, one, minus = constant(0, name), constant(1, name), constant(-1, name)
+        signed = not name.startswith("uint")
+        zero, one, minus = constant(0, name), constant(1, name), constant(-1 if signed else 1, name)
         if known(b) not in (None, 0, -1):
             divisor: Expr = b
         else:
@@ -375,7 +383,7 @@ class Scope:
         a = self.bind(a)
         quotient = self.bind(tirx.truncdiv(a, divisor))
         rest = self.bind(tirx.Sub(a, tirx.Mul(quotient, divisor)))
-        if name.startswith("uint"):
+        if not signed:
             found = quotient if op == "floordiv" else rest
         else:
             below = tirx.And(rest != zero, (rest ^ divisor) < zero)
@@ -387,7 +395,8 @@ class Scope:
             return found
         if op == "mod":
             return tirx.Select(divisor == b, found, zero)
-        return tirx.Select(b == zero, zero, tirx.Select(b == minus, tirx.Sub(zero, a), found))
+        by_minus_one = tirx.Sub(zero, a) if signed else found
+        return tirx.Select(b == zero, zero, tirx.Select(b == minus, by_minus_one, found))
 
 
 def _to(x: Expr, name: str) -> Expr:
