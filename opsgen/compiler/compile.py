@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,9 @@ from ..errors import error
 from ..runtime import Library, load
 from ..runtime.library_file import write
 from .problem import Variant, enumerate_problems
+
+Configs = Mapping[str, Mapping[str, int]]
+"""Knobs to replace, by schedule."""
 
 _SHIM_EXPORTS = ("opsgen_threads_runtime", "opsgen_cpu_level")
 
@@ -72,9 +76,13 @@ def build(
     dtypes: Sequence[str | DType | Mapping[str, str]] = ("float32",),
     dims: Mapping[str, int] | None = None,
     *,
+    configs: Configs | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Like `compile`, without loading: the target need not be this machine."""
+    """Like `compile`, without loading: the target need not be this machine.
+
+    ``configs`` replaces knobs of schedules' default configurations: ``{"x86.contraction": {"rows": 6}}``.
+    """
     targets = parse(target)
     items = [ops] if isinstance(ops, (Op, Variant)) else list(ops)
     for item in items:
@@ -88,8 +96,11 @@ def build(
     _require_compiler()
     if not output.parent.is_dir():
         raise error("E3006", path=output, found=f"the folder {output.parent} does not exist")
+    if not os.access(output.parent, os.W_OK):  # said before the work and not after it; writing checks again
+        raise error("E3006", path=output, found=f"the folder {output.parent} is not writable")
     with tempfile.TemporaryDirectory(prefix="opsgen-build-") as folder:
-        elf, manifest = _build(problems, targets, Path(folder), progress or (lambda what, done, total: None))
+        report = progress or (lambda what, done, total: None)
+        elf, manifest = _build(problems, targets, Path(folder), configs or {}, report)
         write(output, elf, manifest)
 
 
@@ -104,7 +115,9 @@ def _require_compiler() -> None:
     toolchain.compiler()
 
 
-def _build(problems: list[Any], targets: tuple[Target, ...], folder: Path, progress: Progress) -> tuple[bytes, Any]:
+def _build(
+    problems: list[Any], targets: tuple[Target, ...], folder: Path, configs: Configs, progress: Progress
+) -> tuple[bytes, Any]:
     import tvm
 
     from opsgen.targets.x86 import codegen, toolchain
@@ -118,7 +131,7 @@ def _build(problems: list[Any], targets: tuple[Target, ...], folder: Path, progr
         functions: dict[str, Any] = {}
         seen: set[str] = set()
         for done, problem in enumerate(problems, 1):
-            for plan in make_plans(problem, target):
+            for plan in make_plans(problem, target, configs):
                 if plan.symbol in seen:
                     continue
                 seen.add(plan.symbol)
@@ -130,6 +143,7 @@ def _build(problems: list[Any], targets: tuple[Target, ...], folder: Path, progr
                         functions[packing.launch.name] = packing.launch.function
                         seen.add(symbol)
             progress(f"{problem.op.name} for {target}", done, total)
+        progress(f"machine code for {target}", len(problems), total)
         path = folder / f"{target.arch}.o"
         codegen.write_object(codegen.build(functions, target.arch), str(path))
         objects.append(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opsgen.targets.names import Target
 
@@ -116,11 +116,25 @@ def make_plan(
     steps: list[Step] = []
     for group in parts.groups:
         schedule = choose(problem, group, target)
-        config: dict[str, Any] = {**schedule.default(group, target.arch), **(configs or {}).get(schedule.name, {})}
+        config = _config(schedule, group, target, (configs or {}).get(schedule.name, {}))
         context = _context(parts, group, symbol, target, spaces, packed)
         steps.append(Step(group, schedule, config, tuple(schedule.build(context, config))))
     plan = Plan(problem, target, symbol, parts, tuple(steps), tuple(spaces.values()), ())
     return replace(plan, packings=_packings(plan)) if packed else plan
+
+
+def _config(schedule: Schedule, group: Group, target: Target, wanted: Mapping[str, int]) -> dict[str, int]:
+    """The default configuration with some knobs replaced.
+
+    Raises:
+        CompileError: E3013, the schedule has no such knob.
+    """
+    config = dict(schedule.default(group, target.arch))
+    for knob, value in wanted.items():
+        if knob not in config:
+            raise error("E3013", schedule=schedule.name, found=knob, known=sorted(config))
+        config[knob] = value
+    return config
 
 
 def _context(

@@ -7,8 +7,7 @@ over the whole sum (no blocking over it). A weight may come packed from the call
 With few rows packing costs more than it saves: where both operands are contiguous along the sum, a third kernel
 (direct.py) takes those calls.
 
-Measured on a 16-core Sapphire Rapids and a 2-core Zen 3 with weights packed once: 150-170 of 172 GFLOP/s a core with
-12x32 on AVX-512; 6x16 on AVX2 is 1.07-1.24x torch's linear+GELU on one thread. (8x48 spills and falls to a tenth.)
+(A register tile of 8x48 spills and falls to a tenth.)
 """
 
 from __future__ import annotations
@@ -174,17 +173,25 @@ class _Product:
         self.kernel.store_all(scope)
 
 
+# Register tiles: rows, rows at the end, columns. By benchmarks/sweep.py (linear+GELU, packed, geometric mean of four
+# shapes over torch): 6x64 is 1.19x on one and 1.66x on 16 threads of a Sapphire Rapids, 12x32 1.52x on 16; results in
+# benchmarks/results/sweep-avx512.*.json. Batched products are attention's, whose columns are often 32 or fewer.
+_TILES = {"avx2": (6, 3, 16), "avx512": (6, 3, 64)}
+_BATCHED_TILES = {"avx2": (6, 3, 16), "avx512": (12, 4, 32)}
+_FLOPS_PER_NS = {"avx2": 50, "avx512": 100}
+
+
 def _default(group: Group, arch: str) -> Config:
+    height, at_end, width = (_BATCHED_TILES if Problem(group).batch else _TILES)[arch]
     wide = compute_type(group.reductions[0].dtype).name == "float64"
-    height, at_end, width, speed = {"avx2": (6, 3, 16, 50), "avx512": (12, 4, 32, 100)}[arch]
     return {
         "rows": height,
         "rows_at_end": at_end,
         "columns": width // 2 if wide else width,
         "row_block": 8,
-        "column_block": 4,
+        "column_block": 1,
         "direct_rows": 24,
-        "flops_per_ns": speed,
+        "flops_per_ns": _FLOPS_PER_NS[arch],
     }
 
 
