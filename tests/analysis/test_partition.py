@@ -1,7 +1,5 @@
 """Into which groups ops fall, what each stores, and the order in which they run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import opsgen as og

@@ -1,0 +1,301 @@
+"""How far a right result may be from its value in float64: a running error analysis over an op's graph.
+
+Every node gets its value in float64 (`opsgen.lowering.to_numpy`) and a bound on how far an evaluation in the node's own
+compute type may be from it: the rounding of the node itself, and what the bounds of its operands make of it. Where
+rounding can decide (a comparison of nearly equal numbers, floor beside an integer, an overflow), the bound is infinite:
+such elements are not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opsgen.dsl.dtypes import DType, compute_type
+from opsgen.dsl.op import Graph, Op
+from opsgen.dsl.tensor import At, Concat, Const, Map, Reduce, Scalar, Tensor, common_type, walk
+from opsgen.dsl.trace import ROWS
+from opsgen.lowering.to_numpy import _MAPS, Evaluator, bind_sizes, check_constraints, numpy_type, trace_for
+
+Array = NDArray[Any]
+
+UNIT = {"float64": 2.0**-52, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""Half the distance of neighbours, relative; for float64 twice that, as the reference has errors of its own."""
+LARGEST = {"float64": 1.79e308, "float32": 3.4028e38, "float16": 65504.0, "bfloat16": 3.38e38}
+SMALLEST = {"float64": 2.0**-1060, "float32": 2.0**-146, "float16": 2.0**-24, "bfloat16": 2.0**-131}
+
+_EXACT = {"neg", "abs", "max", "min", "round", "floor", "ceil", "where", "cast"}
+_MONOTONE = {"exp", "exp2", "log", "log1p", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "floor", "ceil", "round"}
+_FUNCTION_UNITS = 16  # 8 units in the last place: more than any function's stated error
+
+
+def _times(a: Array, b: Array) -> Array:
+    """a * b, where 0 times anything is 0."""
+    return np.where((a == 0) | (b == 0), 0.0, a * b)
+
+
+class _Bounds:
+    def __init__(self, run: Evaluator) -> None:
+        self.run = run
+        self.errors: dict[int, Array] = {}
+        self.shadow = Evaluator.__new__(Evaluator)
+        self.shadow.__dict__.update(run.__dict__)
+
+    def node(self, n: Tensor) -> None:
+        value = np.asarray(self.run.values[id(n)])
+        error = np.broadcast_to(np.asarray(self._error(n, value), np.float64), value.shape).copy()
+        error[np.isnan(error)] = np.inf
+        kind = compute_type(n.dtype)
+        if kind.kind == "float":
+            unit, finite = UNIT[kind.name], np.isfinite(value)
+            own = 0.0
+            if isinstance(n, Map) and n.op not in _EXACT:
+                own = unit * (_FUNCTION_UNITS if n.op in _MONOTONE | {"sin", "cos", "pow"} else 1)
+            if isinstance(n, Const):
+                # A stand-in for infinity is rounded too, but is only compared, and subtracted from itself.
+                own = 0.0 if float(np.float32(n.value)) == float(n.value) or abs(n.value) > 1e20 else unit
+            if isinstance(n, Scalar):
+                own = UNIT["float32"]
+            if isinstance(n, Map) and n.op == "cast" and n.dtype.name in ("float16", "bfloat16"):
+                own = UNIT[n.dtype.name]
+                error[finite] += SMALLEST[n.dtype.name]
+            error[finite] += own * np.abs(value[finite]) + (SMALLEST[kind.name] if own else 0)
+            limit = LARGEST[n.dtype.name if isinstance(n, Map) and n.op == "cast" else kind.name]
+            error[finite & (np.abs(np.where(finite, value, 0)) + error >= limit)] = np.inf
+        self.errors[id(n)] = error
+
+    def _error(self, n: Tensor, value: Array) -> Any:
+        if isinstance(n, Map):
+            x = [self.run.align(np.asarray(self.run.values[id(a)]), a.dims, n.dims) for a in n.args]
+            e = [self.run.align(self.errors[id(a)], a.dims, n.dims) for a in n.args]
+            return self._map(n, value, x, e)
+        if isinstance(n, Reduce):
+            return self._reduce(n, value)
+        if isinstance(n, At):
+            self.shadow.values = {**self.run.values, id(n.source): self.errors[id(n.source)]}
+            error = np.array(self.shadow._at(n), np.float64)
+            for position in n.coords.values():
+                unsure = self.run.align(self.errors[id(position)], position.dims, n.dims) > 0
+                error[np.broadcast_to(unsure, error.shape)] = np.inf
+            return error
+        if isinstance(n, Concat):
+            parts = []
+            for part, dim in zip(n.parts, n.part_dims):
+                dims = tuple(n.dim if d == dim else d for d in part.dims)
+                full = np.broadcast_to(self.errors[id(part)], [self.run.sizes[d] for d in part.dims])
+                parts.append(self.run.align(full, dims, n.dims))
+            return np.concatenate(parts, axis=n.dims.index(n.dim))
+        return 0.0
+
+    def _map(self, n: Map, value: Array, x: list[Array], e: list[Array]) -> Array:
+        op = n.op
+        if op == "where":
+            picked = np.where(x[0], e[1], e[2])
+            return np.where(e[0] > 0, np.inf, picked)
+        unsure = np.zeros(value.shape, bool)
+        for error in e:
+            unsure |= np.isinf(error)
+        if op in ("and", "or", "not"):
+            certain = {"and": False, "or": True}.get(op)
+            known = np.zeros(value.shape, bool)
+            for a, b in zip(x, e):
+                known |= (a == certain) & (b == 0) if certain is not None else False
+            return np.where(unsure & ~known, np.inf, 0.0)
+        if op in ("eq", "ne", "lt", "le", "gt", "ge"):
+            if x[0].dtype == bool:
+                return np.where(unsure, np.inf, 0.0)
+            slack = e[0] + e[1]
+            common = compute_type(common_type(n.args)[0])
+            if common.kind == "float" and any(a.dtype.kind != "float" for a in n.args):  # integers rounded to a float
+                slack = slack + UNIT[common.name] * (np.abs(x[0]) + np.abs(x[1])) * (
+                    np.maximum(abs(x[0]), abs(x[1])) > 2**24
+                )
+            return np.where(unsure | ((slack > 0) & (np.abs(x[0].astype(float) - x[1]) <= slack)), np.inf, 0.0)
+        if op == "isnan":
+            return np.where(unsure, np.inf, 0.0)
+        if op == "cast" and n.dtype.kind != "float":
+            if n.dtype.kind == "bool":
+                return np.where(unsure | ((e[0] > 0) & (np.abs(x[0]) <= e[0])), np.inf, 0.0)
+            if x[0].dtype.kind != "f":
+                return np.where(unsure, np.inf, 0.0)
+            wild = ~np.isfinite(x[0]) | (np.abs(x[0]) >= 2.0 ** (n.dtype.bits - 1) - 1)  # unspecified
+            moved = np.trunc(x[0] - e[0]) != np.trunc(x[0] + e[0])
+            return np.where(unsure | wild | moved, np.inf, 0.0)
+        if value.dtype.kind != "f":
+            return np.where(unsure, np.inf, 0.0)
+        x = [a.astype(np.float64) for a in x]
+        found = np.asarray(self._float_map(n, value, x, e), np.float64)
+        found = np.where(np.isnan(found) & (sum(e) == 0), 0.0, found)
+        return np.where(unsure, np.inf, found)
+
+    def _float_map(self, n: Map, value: Array, x: list[Array], e: list[Array]) -> Any:
+        op, unit = n.op, UNIT[compute_type(n.dtype).name]
+        if op == "cast":
+            return e[0] + (
+                unit * np.abs(x[0]) if n.args[0].dtype.kind != "float" or n.args[0].dtype.bits > n.dtype.bits else 0
+            )
+        if op in ("neg", "abs"):
+            return e[0]
+        if op in ("sin", "cos"):
+            return np.where(np.isfinite(x[0]), e[0] + unit * 16, 0.0)
+        if op in _MONOTONE:
+            down, up = _MAPS[op](x[0] - e[0]), _MAPS[op](x[0] + e[0])
+            both_nan = np.isnan(down) & np.isnan(up)
+            same = (down == value) & (up == value)
+            spread = np.maximum(np.abs(up - value), np.abs(down - value))
+            return np.where(both_nan | same, 0.0, spread)
+        finite = np.isfinite(value)
+        if op in ("add", "sub"):
+            return np.where(finite, e[0] + e[1], np.where(e[0] + e[1] < np.inf, 0.0, np.inf))
+        if op == "mul":
+            error = _times(np.abs(x[0]), e[1]) + _times(np.abs(x[1]), e[0]) + _times(e[0], e[1])
+            sure = (np.abs(x[0]) > e[0]) & (np.abs(x[1]) > e[1]) | np.isnan(x[0]) | np.isnan(x[1]) | (e[0] + e[1] == 0)
+            return np.where(finite, error, np.where(sure, 0.0, np.inf))
+        if op == "div":
+            far = np.abs(x[1]) - e[1]
+            error = (e[0] + _times(np.abs(value), e[1])) / np.where(far > 0, far, 1)
+            sure = (
+                (e[1] == 0) & ((e[0] == 0) | (np.abs(x[0]) > e[0]))
+                | np.isnan(x[0])
+                | np.isnan(x[1])
+                | np.isinf(x[0]) & (far > 0)
+            )
+            return np.where(finite & (far > 0), np.where(np.isinf(x[1]), 0.0, error), np.where(sure, 0.0, np.inf))
+        if op in ("max", "min"):
+            return np.maximum(e[0], e[1])
+        if op in ("floordiv", "mod"):
+            q = x[0] / x[1]
+            far = np.abs(x[1]) - e[1]
+            slack = (e[0] + np.abs(q) * e[1]) / np.where(far > 0, far, 1) + 2 * unit * np.abs(q)
+            exact = (e[0] + e[1] == 0) & (q == np.round(q)) & (np.abs(q) < 2**20)
+            sure = np.isfinite(q) & (far > 0) & (exact | (np.floor(q - slack) == np.floor(q + slack)))
+            error = (
+                0.0
+                if op == "floordiv"
+                else e[0] + np.abs(q) * e[1] + e[1] + unit * (np.abs(q * x[1]) + np.abs(x[1])) * 2
+            )
+            return np.where(sure, error, np.inf)
+        if op == "pow":
+            a, b = x
+            with_sign = np.where(np.abs(a) > e[0], 0.0, np.inf)
+            low = np.maximum(np.abs(a) - e[0], 0)
+            high = np.abs(a) + e[0]
+            candidates = [np.abs(np.power(s, b + t)) for s in (low, high) for t in (-e[1], e[1])]
+            spread = np.maximum.reduce([np.abs(c - np.abs(value)) for c in candidates])
+            never_negative = np.where(
+                (b % 1 == 0) & (b >= 0) & (e[1] == 0), np.maximum(spread, 2 * high ** np.abs(b)), np.inf
+            )
+            return np.where(e[0] + e[1] == 0, 0.0, np.where(with_sign == 0, spread, never_negative))
+        raise AssertionError(op)
+
+    def _reduce(self, n: Reduce, value: Array) -> Any:
+        x = self.run.full(n.arg)
+        e = np.broadcast_to(self.errors[id(n.arg)], x.shape)
+        axes = tuple(n.arg.dims.index(d) for d in n.over)
+        count = int(np.prod([x.shape[a] for a in axes]))
+        if n.op in ("argmax", "argmin"):
+            y = x.astype(np.float64) * (1 if n.op == "argmax" else -1)
+            if count == 0:
+                return 0.0
+            has_nan = np.isnan(y).any(axis=axes[0])
+            low = np.max(np.where(np.isnan(y), -np.inf, y - e), axis=axes[0], keepdims=True)
+            candidates = (y + e >= low).sum(axis=axes[0])
+            errors = np.where(y + e >= low, e, 0).max(axis=axes[0])
+            unsure = np.isinf(e).any(axis=axes[0]) | (~has_nan & (candidates > 1) & (errors > 0))
+            return np.where(unsure, np.inf, 0.0)
+        if value.dtype.kind != "f":
+            return np.where(np.isinf(e).any(axis=axes), np.inf, 0.0)
+        unit = UNIT[compute_type(n.dtype).name]
+        unsure = np.isinf(e).any(axis=axes)
+        if n.op in ("max", "min"):
+            return e.max(axis=axes, initial=0)
+        roundings = 8 + 4 * np.sqrt(count)  # partial sums in several lanes, errors of either sign
+        if n.op == "sum":
+            total = np.abs(x).sum(axis=axes)
+            error = e.sum(axis=axes) + roundings * unit * total
+            error = np.where(np.isfinite(x).all(axis=axes) & (total >= LARGEST["float32"] / 4), np.inf, error)
+        else:
+            top = np.abs(x) + e
+            high = np.prod(top, axis=axes)
+            error = high - np.prod(np.abs(x), axis=axes) + 2 * count * unit * high
+            # partial products may leave the range even where the product does not
+            partial = np.prod(np.maximum(top, 1), axis=axes)
+            tiny = np.prod(np.minimum(np.abs(x), 1), axis=axes)
+            wild = (
+                (partial >= LARGEST["float32"] / 4)
+                | ((tiny < 1e-36) & (np.abs(x) > 0).all(axis=axes))
+                | ((tiny < 1e-36) & (partial > 1e3))
+            )
+            error = np.where(wild & np.isfinite(x).all(axis=axes), np.inf, error)
+        plain = np.isfinite(x).all(axis=axes)
+        error = np.where(plain, error, 0.0 if n.op == "sum" else np.where(e.sum(axis=axes) > 0, np.inf, 0.0))
+        return np.where(unsure, np.inf, error)
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """One result: its value in float64 (or exact, for integers), the bound, and the type in which it is stored."""
+
+    value: Array
+    bound: Array
+    dtype: DType
+
+    def wrong(self, got: Array) -> Array:
+        """Positions at which ``got`` is further from the value than it may be."""
+        if got.shape != self.value.shape:
+            raise AssertionError(f"shape {got.shape} where {self.value.shape} is right")
+        if str(got.dtype) != self.dtype.name:
+            raise AssertionError(f"dtype {got.dtype} where {self.dtype.name} is right")
+        if self.value.dtype.kind != "f":
+            return np.argwhere((got != self.value) & ~np.isinf(self.bound))
+        found = got.astype(np.float64)
+        with np.errstate(all="ignore"):
+            near = np.abs(found - self.value) <= self.bound
+            beyond = np.abs(self.value) + self.bound >= LARGEST[self.dtype.name]
+            near |= beyond & np.isinf(found) & (np.sign(found) == np.sign(self.value))
+        same = (found == self.value) | (np.isnan(found) & np.isnan(self.value))
+        return np.argwhere(~(near | same | np.isinf(self.bound)))
+
+    @property
+    def checked(self) -> int:
+        """How many elements have a bound that says something."""
+        scale = np.where(np.isfinite(self.value.astype(np.float64)), np.abs(self.value.astype(np.float64)), 0) + 1
+        return int((self.bound <= 0.05 * scale).sum())
+
+
+def bounded(op: Op, values: Mapping[str, Any]) -> dict[str, Bounded]:
+    """Each result of a call, with what it may be off by. ``values``: the call's arguments by name, all of them."""
+    arrays = {p.name: np.asarray(values[p.name]) for p in op.parameters if p.spec and values[p.name] is not None}
+    return graph_bounds(trace_for(op, arrays, values), arrays, values)
+
+
+def graph_bounds(graph: Graph, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> dict[str, Bounded]:
+    sizes, lead = bind_sizes(graph, arrays)
+    leaves: dict[str, Any] = {s.name: values[s.name] for s in graph.scalars}
+    for node in graph.inputs:
+        x = arrays[node.name]
+        flatten = graph.leading and node.dims[:1] == (ROWS,)
+        leaves[node.name] = x.reshape((sizes[ROWS], *x.shape[len(lead) :])) if flatten else x
+    check_constraints(graph, sizes)
+    run = Evaluator(graph, sizes, leaves, double=True)
+    run.run(graph.outputs())
+    bounds = _Bounds(run)
+    with np.errstate(all="ignore"):
+        walk(graph.outputs(), bounds.node)
+    found = {}
+    for r in graph.results:
+        y = run.full(r.value)
+        b = np.broadcast_to(bounds.errors[id(r.value)], y.shape)
+        if r.dtype.kind == "float" and y.dtype.kind == "f":
+            own = UNIT[r.dtype.name] * np.where(np.isfinite(y), np.abs(y), 0) + SMALLEST[r.dtype.name]
+            b = b * (1 + UNIT[r.dtype.name]) + own if r.dtype != compute_type(r.value.dtype) else b
+        if graph.leading and ROWS in r.value.dims:
+            at = r.value.dims.index(ROWS)
+            shape = y.shape[:at] + lead + y.shape[at + 1 :]
+            y, b = y.reshape(shape), b.reshape(shape)
+        found[r.name] = Bounded(y if y.dtype.kind == "f" else y.astype(numpy_type(r.dtype)), b, r.dtype)
+    return found

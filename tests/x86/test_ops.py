@@ -1,0 +1,161 @@
+"""Every op of the library on x86, against its independent reference, at sizes around every tile, on both archs.
+
+What a result may be off by comes from an error analysis of the op's graph (error_bounds.py), not from a guess. One file
+holds both archs; each level is loaded from it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import opsgen as og
+from opsgen.compiler import Variant
+from opsgen.dsl import Op
+from opsgen.dsl.op import variants
+from opsgen.ops import all_ops
+from opsgen.runtime.host import host_levels
+from tests import arrays
+from tests.error_bounds import bounded
+
+ARCHS = ("avx2", "avx512")
+OPS = all_ops()
+DTYPES = ("float32", "float16", "bfloat16", "float64")
+
+ROWS = (0, 1, 2, 5, 6, 7, 12, 13, 25)
+COLUMNS = (1, 15, 16, 17, 31, 32, 33, 65, 257)
+SUMMED = (1, 3, 4, 5, 8, 17, 64, 0, 257)
+LEADS = ((), (1,), (2, 3), (3, 1, 2))
+
+_ROWS_OF = ("queries", "length")  # dims that are rows of a contraction or a reduction, columns, or neither
+_COLUMNS_OF = ("out_features", "keys", "value_dim", "hidden", "columns")
+_FEW_OF = {"batch": (1, 2, 0), "heads": (1, 3, 2), "vocab": (5, 1, 33)}
+
+
+def sizes_of(op: Op) -> list[tuple[tuple[int, ...], dict[str, int]]]:
+    """Leading shapes and dims: each size of a dim once, the sizes of different dims shifted against each other."""
+    found = []
+    for i in range(len(COLUMNS)):
+        sizes: dict[str, int] = {}
+        for shift, d in enumerate(op.dims):
+            choice = COLUMNS if d in _COLUMNS_OF else _FEW_OF.get(d, ROWS if d in _ROWS_OF else SUMMED)
+            sizes[d] = choice[(i + 2 * shift) % len(choice)]
+        lead = (ROWS[i],) if i % 2 else LEADS[i // 2 % len(LEADS)]
+        found.append((lead, sizes))
+    found.append(((4,), {d: int(d == "vocab") for d in op.dims}))  # an id needs a row of the table
+    return found
+
+
+def attribute_choices(op: Op) -> list[dict[str, Any]]:
+    named = [p for p in op.parameters if p.role == "attribute"]
+    assert all(p.choices for p in named)
+    return [
+        dict(zip([p.name for p in named], chosen)) for chosen in itertools.product(*(p.choices or () for p in named))
+    ]
+
+
+def calls_of(op: Op, every: bool) -> list[tuple[frozenset[str], dict[str, Any]]]:
+    """Combinations of absent tensors and attributes: all, or two that differ in everything."""
+    absences, choices = variants(op), attribute_choices(op)
+    if every:
+        return list(itertools.product(absences, choices))
+    return [(absences[0], choices[-1]), (absences[-1], choices[0])][: len(absences) * len(choices)]
+
+
+def arguments(
+    op: Op, absent: frozenset[str], lead: tuple[int, ...], sizes: dict[str, int], dtype: str
+) -> dict[str, Any]:
+    rng = np.random.default_rng([*lead, *sizes.values()])
+    given: dict[str, Any] = {}
+    for p in op.parameters:
+        if p.role == "scalar":
+            given[p.name] = 0.37 if p.required else p.default
+        if p.spec is None or p.name in absent:
+            continue
+        shape = (*(lead if p.spec.leading else ()), *(sizes[d] for d in p.spec.named))
+        if p.spec.dtype is og.integer:
+            given[p.name] = rng.integers(0, max(sizes["vocab"], 1), shape)
+        else:
+            given[p.name] = arrays.values(rng, shape, "bool" if p.spec.dtype is og.bool_ else dtype)
+    return given
+
+
+def check(lib: Any, op: Op, given: dict[str, Any]) -> None:
+    absent = {p.name: None for p in op.parameters if p.spec and p.name not in given}
+    bounds = bounded(op, {**given, **absent})
+    wanted = op.expected(**given)
+    wanted = wanted if isinstance(wanted, dict) else {"out": wanted}
+    got = lib[op.name](**given)
+    results = got if isinstance(got, tuple) else (got,)
+    assert list(bounds) == list(wanted)
+    shapes = {n: v.shape for n, v in given.items() if isinstance(v, np.ndarray)}
+    for (name, bound), y in zip(bounds.items(), results):
+        scale = np.abs(bound.value).max(initial=0) + 1
+        np.testing.assert_allclose(bound.value, wanted[name], rtol=1e-10, atol=1e-10 * scale)
+        bad = bound.wrong(y)
+        assert not len(bad), (
+            f"{name}: {len(bad)} of {y.size} wrong, first at {tuple(bad[0])}: {y[tuple(bad[0])]} where "
+            f"{bound.value[tuple(bad[0])]} ± {bound.bound[tuple(bad[0])]:.2e} is right; {shapes}"
+        )
+        assert bound.checked == bound.value.size, "every element has a bound that says something"
+
+
+def items(ops: list[Op], every: bool) -> list[Variant]:
+    return [og.variant(op, absent=sorted(a), **c) for op in ops for a, c in calls_of(op, every)]
+
+
+@pytest.fixture(scope="module", params=["float32", "float16", "bfloat16", "float64"])
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """One file for both archs, with every op in one dtype."""
+    from opsgen.compiler.compile import build
+
+    dtype: str = request.param
+    ops = list(OPS.values()) if dtype != "float64" else [OPS[n] for n in ("layer_norm", "softmax", "attention", "gelu")]
+    path = tmp_path_factory.mktemp("ops") / f"{dtype}.so"
+    build(items(ops, every=False), path, ["x86/avx2", "x86/avx512"], [dtype])
+    return dtype, path
+
+
+def levels() -> Iterator[str]:
+    return (a for a in ARCHS if a in host_levels())
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_ops(built: tuple[str, Path], arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dtype, path = built
+    if arch not in host_levels():
+        pytest.skip(f"this CPU has no {arch}")
+    monkeypatch.setenv("OPSGEN_CPU_LEVEL", arch)
+    lib = og.load(path)
+    monkeypatch.undo()
+    assert all(c.kernel.arch == arch for d in lib._ops.values() for c in d.candidates)
+    for name in lib.ops:
+        op = OPS[name]
+        for absent, attributes in calls_of(op, every=False):
+            for lead, sizes in sizes_of(op):
+                check(lib, op, {**arguments(op, absent, lead, sizes, dtype), **attributes})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", OPS)
+def test_every_variant(name: str, dtype: str) -> None:
+    op = OPS[name]
+    lib = og.compile(items([op], every=True), dtypes=[dtype])
+    for absent, attributes in calls_of(op, every=True):
+        for lead, sizes in sizes_of(op):
+            check(lib, op, {**arguments(op, absent, lead, sizes, dtype), **attributes})
+
+
+def test_a_gather_with_each_type_of_index() -> None:
+    embedding = OPS["embedding"]
+    lib = og.compile(embedding, dtypes=[{"*": "float32", "ids": "int32"}, {"*": "float32", "ids": "int64"}])
+    table = np.random.default_rng(0).standard_normal((33, 17)).astype(np.float32)
+    for kind in (np.int32, np.int64):
+        ids = np.random.default_rng(1).integers(0, 33, (2, 9)).astype(kind)
+        assert np.array_equal(lib.embedding(ids, table), table[ids])
