@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+import opsgen
 
 from . import harness
 
@@ -23,6 +26,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--threads", type=int, help="default: what torch takes")
     parser.add_argument("--no-save", action="store_true", help="print only")
+    parser.add_argument("--library", type=Path, help="a compiled library (python -m examples.minilm.library FILE)")
+    parser.add_argument("--random", action="store_true", help="random weights, where the model's package is missing")
     options = parser.parse_args()
     if options.threads:
         os.environ["OMP_NUM_THREADS"] = str(options.threads)  # before torch and its OpenMP runtime, which we share
@@ -34,8 +39,10 @@ def main() -> None:
     from examples.minilm.reference import TorchMiniLM
     from examples.minilm.tokenizer import Tokenizer
 
-    kernels = library.load().library
-    ours, theirs = MiniLM(kernels, weights.pack(weights.load(), kernels), Tokenizer()), TorchMiniLM()
+    kernels = opsgen.load(options.library) if options.library else library.load().library
+    theirs = TorchMiniLM(random=options.random)
+    packed = weights.pack(theirs.weights() if options.random else weights.load(), kernels)
+    ours = MiniLM(kernels, packed, None if options.random else Tokenizer())
     generator = np.random.default_rng(0)
     rows: list[dict[str, Any]] = []
     for batch, length in (*CASES, *NEARBY):
@@ -57,9 +64,12 @@ def main() -> None:
         )
     )
     settings = {"threads": torch.get_num_threads(), "rounds": options.rounds, "dtype": "float32", "peer": "eager, sdpa"}
+    settings["weights"] = "random" if options.random else "the model's"
     print(", ".join(f"{name} {value}" for name, value in settings.items()))
     if not options.no_save:
-        print(harness.write("minilm", rows, packages=("torch", "transformers"), **settings))
+        print(
+            harness.write(f"minilm-{settings['threads']}-threads", rows, packages=("torch", "transformers"), **settings)
+        )
 
 
 def flops(weights: Any, batch: int, length: int) -> int:

@@ -20,10 +20,10 @@ class MiniLM:
     Args:
         library: an op library with the calls below, such as `library.load` gives.
         weights: the model.
-        tokenizer: makes ids of sentences.
+        tokenizer: makes ids of sentences; None where only token ids are encoded.
     """
 
-    def __init__(self, library: Any, weights: Weights, tokenizer: Tokenizer) -> None:
+    def __init__(self, library: Any, weights: Weights, tokenizer: Tokenizer | None) -> None:
         self.library = library
         self.weights = weights
         self.tokenizer = tokenizer

@@ -136,8 +136,11 @@ def load() -> Weights:
     Raises:
         ModelError: see `read`.
     """
-    tensors = safetensors.load(read("model.safetensors"))
-    settings = config()
+    return of(safetensors.load(read("model.safetensors")), config())
+
+
+def of(tensors: dict[str, Array], settings: dict[str, Any]) -> Weights:
+    """The weights from BertModel's tensors by name and its config.json."""
 
     def linear(*names: str) -> Linear:
         parts = [(tensors[f"{n}.weight"], tensors[f"{n}.bias"]) for n in names]
