@@ -7,6 +7,7 @@ is not at hand. Values that do not depend on a loop's position are computed outs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -329,6 +330,8 @@ class Scope:
         if name == "bool":  # as numbers: TVM 0.27 compares bools by an instruction for floats, which LLVM refuses
             name = "int32"
         a, b = (_to(x, name) for x in args)
+        if node.op == "ne" and name.startswith("float"):
+            return tirx.Not(tirx.EQ(a, b))  # TVM's NE of floats is false for NaN
         forms = {"eq": tirx.EQ, "ne": tirx.NE, "lt": tirx.LT, "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE}
         return forms[node.op](a, b)
 
@@ -364,9 +367,28 @@ class Scope:
 
     def _floor(self, op: str, a: Expr, b: Expr, name: str) -> Expr:
         if name.startswith("float"):
+            a, b = self.bind(a), self.bind(b)
             quotient = self.bind(tirx.floor(tirx.Div(a, b)))
-            return quotient if op == "floordiv" else tirx.Sub(a, tirx.Mul(quotient, b))
+            found = quotient if op == "floordiv" else tirx.Sub(a, tirx.Mul(quotient, b))
+            return self._floor_of_infinity(op, a, b, found)
         return self._floor_of_integers(op, a, b, name)
+
+    def _floor_of_infinity(self, op: str, a: Expr, b: Expr, found: Expr) -> Expr:
+        """``found`` with Python's answers for infinities: 3 % inf is 3, -3 % inf is inf, and inf // 3 is NaN."""
+        name = a.ty.dtype
+        bits, magnitude, infinity = _INFINITY[name]
+        zero, limit = constant(0, name), tirx.IntImm(bits, infinity)
+        size_a, size_b = (tirx.reinterpret(bits, x) & tirx.IntImm(bits, magnitude) for x in (a, b))
+        if op == "floordiv":
+            endless = tirx.And(tirx.EQ(size_a, limit), size_b > tirx.IntImm(bits, 0))
+            found = tirx.Select(endless, constant(math.nan, name), found)
+        if is_constant(b):
+            return found
+        meets = tirx.And(size_a < limit, tirx.EQ(size_b, limit))
+        apart = tirx.Or(tirx.And(a < zero, b > zero), tirx.And(a > zero, b < zero))
+        if op == "floordiv":
+            return tirx.Select(meets, tirx.Select(apart, constant(-1, name), zero), found)
+        return tirx.Select(meets, tirx.Select(apart, b, a), found)
 
     def _floor_of_integers(self, op: str, a: Expr, b: Expr, name: str) -> Expr:
         """Division rounded down. By 0 it gives 0, as in numpy; the CPU's would trap there, and for -2^63 // -1.

@@ -51,6 +51,7 @@ class Program:
     multiples: dict[str, int] = field(default_factory=dict)
     optional: list[str] = field(default_factory=list)
     shapes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    bound: dict[str, int] = field(default_factory=dict)  # dims with a fixed extent
 
     @property
     def source(self) -> str:
@@ -562,6 +563,9 @@ def make(seed: int) -> Program:
     op.function, op.name = function, name
     op.parameters = signature.parse(function, {})
     op.trace()
+    if r.random() < 0.25:
+        for d in r.sample(op.dims, min(r.choice([1, 1, 2]), len(op.dims))):
+            program.bound[d] = r.choice((1, 2, 5, 8, 16, 33)) * program.multiples.get(d, 1)
     return program
 
 
@@ -584,6 +588,7 @@ def arguments(program: Program, op: Op, r: random.Random) -> dict[str, Any] | No
         for d in DIMS:
             k = program.multiples.get(d, 1)
             sizes[d] = r.choice([0, 1, 2, 3, 4, 5, 8]) * k if k > 1 else r.choice(SIZES)
+        sizes |= program.bound
         lead = tuple(r.choice([0, 1, 2, 3, 5]) for _ in range(r.choice([0, 1, 2])))
         if any(sizes[d] == 0 for d in program.positions.values()):
             continue
@@ -685,12 +690,12 @@ def run_batch(seeds: list[int], calls: int = 4, target: str = "x86") -> tuple[li
             failures.append(Failure(seed, traceback.format_exc(), program.source))
     libs: dict[int, Any] = {}
     try:
-        lib = og.compile([op for _, op in ready], target=target)
+        lib = og.compile([og.variant(op, dims=p.bound) for p, op in ready], target=target)
         libs = {p.seed: lib for p, _ in ready}
     except Exception:
         for program, op in ready:
             try:
-                libs[program.seed] = og.compile(op, target=target)
+                libs[program.seed] = og.compile(og.variant(op, dims=program.bound), target=target)
             except Exception as problem:
                 failures.append(
                     Failure(program.seed, f"compiling: {type(problem).__name__}: {problem}"[:1500], program.source)

@@ -302,6 +302,48 @@ def test_nan_beside_infinity_and_signed_zeros(lib: Any) -> None:
     assert np.isnan(got.clamped[0, 1])
 
 
+def test_comparisons_of_nan() -> None:
+    @og.op
+    def compare(x: og.Tensor["n"], y: og.Tensor["n"]):
+        below, same, above = x < y, x == y, x > y
+        return og.results(
+            ne=x != y,
+            eq=same,
+            some=below | above | same,
+            none=og.logical_not(below | above | same),
+            not_below=og.logical_not(below),
+            nested=og.where(x >= 0.0, 1.0, og.where(x < 0.0, 2.0, 3.0)),
+            other_way=og.where(x < 0.0, 1.0, og.where(og.logical_not(x >= 0.0), 2.0, 3.0)),
+            both=og.where((x >= 0.0) & og.logical_not(x >= 0.0), 1.0, og.where((x >= 0.0) | (x < 0.0), 2.0, 3.0)),
+            self_ne=x != x,
+            difference=og.where(x - x == 0.0, 1.0, 0.0),
+            product=x * 0.0 + 1.0,
+        )
+
+    lib = og.compile(compare)
+    special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0], np.float32)
+    x, y = (a.ravel() for a in np.meshgrid(special, special))
+    for repeat in (1, 3):
+        xs, ys = np.tile(x, repeat), np.tile(y, repeat)
+        want, got = compare.evaluate(xs, ys), lib.compare(xs, ys)
+        for name, w in want.items():
+            assert np.array_equal(getattr(got, name), w, equal_nan=w.dtype.kind == "f"), name
+
+
+def test_floor_division_of_floats() -> None:
+    @og.op
+    def divide(x: og.Tensor["n"], y: og.Tensor["n"]):
+        return og.results(quotient=x // y, rest=x % y, by_half=x // 0.5, rest_of_two=x % 2.0)
+
+    special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.5, -2.5, 7.0, -7.0, 0.25], np.float32)
+    x, y = (a.ravel() for a in np.meshgrid(special, special))
+    with np.errstate(all="ignore"):
+        want = divide.evaluate(x, y)
+    got = og.compile(divide).divide(x, y)
+    for name, w in want.items():
+        assert np.array_equal(getattr(got, name), w, equal_nan=True), name
+
+
 # -- arrays in memory --------------------------------------------------------------------------------------------------
 CALLS = {
     "softmax": lambda x: {"x": x},
