@@ -183,9 +183,13 @@ class Scope:
         choices = max((self.env.choices.get(id(a), 0) for a in node.args), default=0)
         choices += node.op not in _NO_CHOICE
         apart = node.op in _CHOICE or choices >= _MOST_CHOICES
-        apart = apart and value.ty.dtype != "bool"
         self.env.choices[id(node)] = 0 if apart else choices
-        return self.code.bind_apart(value) if apart else self.bind(value)
+        if not apart:
+            return self.bind(value)
+        if value.ty.dtype != "bool" or is_constant(value):
+            return self.code.bind_apart(value)
+        zero, one = constant(0, "uint8"), constant(1, "uint8")
+        return tirx.NE(self.code.bind_apart(tirx.Select(value, one, zero)), zero)
 
     def _home(self, node: Tensor, coords: Mapping[str, Expr]) -> Scope:
         """The outermost scope in which all dims of the node have this position."""

@@ -469,10 +469,18 @@ def test_long_chains_of_choices_compile() -> None:
             x = og.max(x * y, og.where(x > 0.5, x * x, x - 1.0))
         return og.concat(x, y, dim="n", into="both")
 
+    @og.op
+    def logic(x: og.Tensor["n"], y: og.Tensor["n"]):
+        p, q = x < y, x > 0.0
+        for _ in range(30):
+            p, q = (p & q) | og.logical_not(p | q), og.where(p, q, x > y)
+        return og.results(p=p, q=q, r=og.where(p, x, y))
+
     start = time.perf_counter()
-    lib = og.compile(chain)
+    lib = og.compile([chain, logic])
     assert time.perf_counter() - start < 60
     check(lib, chain, x=random(50), y=random(50, seed=1) * 0.5)
+    check(lib, logic, x=random(50), y=random(50, seed=1))
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
