@@ -4,6 +4,7 @@ caller's.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -87,9 +88,37 @@ class Trace:
         return actual
 
     def require(self, expr: str, message: str) -> None:
+        """A condition on dims that every call must meet.
+
+        Raises:
+            DefinitionError: E1010, extents that are fixed break it.
+        """
+        holds = _decided(expr)
+        if holds is not None:
+            if not holds:
+                raise error(
+                    "E1010",
+                    where=user_line(),
+                    function=self.op,
+                    found=f"the condition {expr} never holds",
+                    fix=f"Extents that are fixed break it: {message}.",
+                )
+            return
         constraint = Constraint(expr, message)
         if constraint not in self.constraints:
             self.constraints.append(constraint)
+
+
+def _decided(expr: str) -> bool | None:
+    """Whether a condition holds that has no dims in it; None for one that has."""
+    tree = ast.parse(expr, mode="eval")
+    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - {"min", "max"}
+    if names:
+        return None
+    try:
+        return bool(eval(compile(tree, "<condition>", "eval"), {"__builtins__": {}, "min": min, "max": max}))
+    except ZeroDivisionError:
+        return False
 
 
 _current: ContextVar[Trace | None] = ContextVar("opsgen_trace", default=None)

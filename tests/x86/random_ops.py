@@ -566,6 +566,10 @@ def make(seed: int) -> Program:
     if r.random() < 0.25:
         for d in r.sample(op.dims, min(r.choice([1, 1, 2]), len(op.dims))):
             program.bound[d] = r.choice((1, 2, 5, 8, 16, 33)) * program.multiples.get(d, 1)
+        try:
+            program.op().trace(bound=program.bound)
+        except OpsgenError:  # a split of a split that the extent does not fit
+            program.bound = {}
     return program
 
 

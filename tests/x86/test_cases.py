@@ -445,6 +445,36 @@ def test_a_computed_read_needs_something_to_read(lib: Any) -> None:
         reading.reversed_rows(random(0, 3), random(4))
 
 
+def test_extents_that_can_never_fit_are_refused() -> None:
+    @og.op
+    def pairs(x: og.Tensor["n"]):
+        return og.sum(og.split(x, "n", half=None, two=2), over="two")
+
+    assert og.compile(og.variant(pairs, dims={"n": 6})).pairs(random(6)).shape == (3,)
+    with pytest.raises(OpsgenError, match=r"E1010.*n must be a multiple of 2"):
+        og.compile(og.variant(pairs, dims={"n": 7}))
+    with pytest.raises(OpsgenError, match="E1010"):
+
+        @og.op
+        def thirds(x: og.Tensor["n"]):
+            return og.split(og.split(x, "n", half=None, two=2), "two", a=None, three=3)
+
+
+def test_powers_of_integers() -> None:
+    @og.op
+    def powers(x: og.Tensor["n", og.int64]):
+        return og.results(zero=x**0, one=x**1, seven=x**7, many=x**39)
+
+    x = np.array([0, 1, -1, 3, -2])
+    got = og.compile(powers).powers(x)
+    assert [r.tolist() for r in got] == [(x**n).tolist() for n in (0, 1, 7, 39)]
+    with pytest.raises(OpsgenError, match="E1003"):
+
+        @og.op
+        def variable(x: og.Tensor["n", og.int64]):
+            return x**x
+
+
 def test_division_of_integers() -> None:
     @og.op
     def divide(a: og.Tensor["n", og.int64], b: og.Tensor["n", og.int64], c: og.Tensor["n", og.int32]):
