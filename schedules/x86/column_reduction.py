@@ -1,5 +1,5 @@
-"""Row reductions on x86 whose operands are contiguous along a result dim, as in pooling over time: each lane of a vector
-reduces its own column.
+"""Row reductions on x86 whose operands are contiguous along a result dim, as when pooling over time: each lane of a
+vector reduces its own column.
 """
 
 from __future__ import annotations
