@@ -340,13 +340,15 @@ class Scope:
         return forms[node.op](a, b)
 
     def _unary(self, op: str, x: Expr, name: str) -> Expr:
+        floating = name.startswith("float")
         if op == "neg":
-            return tirx.Mul(x, constant(-1, name))
+            return tirx.Mul(x, constant(-1, name)) if floating else tirx.Sub(constant(0, name), x)
         if op == "abs":
-            if name.startswith("float"):
+            if floating:
                 bits, magnitude, _ = _INFINITY[name]
                 return tirx.reinterpret(name, tirx.reinterpret(bits, x) & tirx.IntImm(bits, magnitude))
-            return tirx.Select(x < constant(0, name), tirx.Mul(x, constant(-1, name)), x)
+            zero = constant(0, name)
+            return x if name.startswith("uint") else tirx.Select(x < zero, tirx.Sub(zero, x), x)
         if op in ("floor", "ceil", "round"):
             return {"floor": tirx.floor, "ceil": tirx.ceil, "round": tirx.round}[op](x)
         table = vector_math.FLOAT64 if name == "float64" else vector_math.FLOAT32

@@ -460,6 +460,20 @@ def test_extents_that_can_never_fit_are_refused() -> None:
             return og.split(og.split(x, "n", half=None, two=2), "two", a=None, three=3)
 
 
+def test_unsigned_integers() -> None:
+    @og.op
+    def unsigned(x: og.Tensor["n", og.uint8], y: og.Tensor["n", og.uint8]):
+        return og.results(
+            neg=-x, size=og.abs(x), most=og.max(x, y), over=x // y, rest=x % y, less=x - y, total=og.sum(x, over="n")
+        )
+
+    x, y = np.array([0, 1, 200, 255, 7, 9], np.uint8), np.array([3, 255, 1, 2, 0, 9], np.uint8)
+    with np.errstate(all="ignore"):
+        want = [-x, x, np.maximum(x, y), x // y, x % y, x - y, x.sum(dtype=np.int64)]
+    got = og.compile(unsigned).unsigned(x, y)
+    assert [np.asarray(g).tolist() for g in got] == [w.tolist() for w in want]
+
+
 def test_powers_of_integers() -> None:
     @og.op
     def powers(x: og.Tensor["n", og.int64]):
