@@ -182,7 +182,7 @@ class Scope:
             return self.bind(value, node.name if isinstance(node, Input) else "t")
         choices = max((self.env.choices.get(id(a), 0) for a in node.args), default=0)
         choices += node.op not in _NO_CHOICE
-        apart = node.op in _CHOICE or choices >= _MOST_CHOICES
+        apart = node.op in _CHOICE or choices >= _MOST_CHOICES or _is_hard(node)
         self.env.choices[id(node)] = 0 if apart else choices
         if not apart:
             return self.bind(value)
@@ -425,6 +425,17 @@ class Scope:
             return tirx.Select(divisor == b, found, zero)
         by_minus_one = tirx.Sub(zero, a) if signed else found
         return tirx.Select(b == zero, zero, tirx.Select(b == minus, by_minus_one, found))
+
+
+def _is_hard(node: Map) -> bool:
+    """Whether TVM's analysis of the value takes long or fails, so that what uses it must not see through it.
+
+    Elementary functions hold several choices. And TVM 0.27 makes an interval of a float product with a converted
+    integer, which ends in "IntImm supports only int or uint or bool type".
+    """
+    if node.op in vector_math.FLOAT32:
+        return True
+    return node.dtype.kind == "float" and any(a.dtype.kind in ("int", "uint") for a in node.args)
 
 
 def _to(x: Expr, name: str) -> Expr:
