@@ -100,7 +100,7 @@ ERRORS: dict[str, ErrorEntry] = {
     "E3003": ErrorEntry(_C, "op {op!r}: attribute {attribute!r} is {found}; {wanted}."),
     "E3004": ErrorEntry(_C, "op {op!r} on {target}: no schedule serves the {pattern} group {group} ({found}). {fix}"),
     "E3005": ErrorEntry(_C, "{tool} failed with exit status {status}: {found}"),
-    "E3006": ErrorEntry(_C, "{path} cannot be written: {found}. Choose a folder that exists and is writable."),
+    "E3006": ErrorEntry(_C, "{path} cannot be written: {found}. Choose a file in a folder that exists and is writable."),
     "E3007": ErrorEntry(_C, "unknown op {found!r}; known ops: {known}."),
     "E3008": ErrorEntry(_C, "dim {dim!r} bound to {found}; {wanted}."),
     "E3009": ErrorEntry(_C, "nothing to compile: {found}. {fix}"),

@@ -7,11 +7,12 @@ import errno
 import hashlib
 import json
 import os
+import stat
 import struct
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from opsgen.errors import CallError, InternalError, error
+from opsgen.errors import CallError, CompileError, InternalError, error
 from opsgen.runtime.manifest import FORMAT, Manifest
 
 _MAGIC: Final = b"OPSGENLB"
@@ -24,12 +25,13 @@ def write(path: str | os.PathLike[str], elf: bytes, manifest: Manifest) -> None:
     """Write a library file: to a temporary name in the same folder, flushed to disk, then renamed.
 
     Args:
-        path: where; an existing file is replaced, and libraries loaded from it go on working.
+        path: where; an existing file is replaced, and libraries loaded from it go on working. A symbolic link stays,
+            and the file that it names is written.
         elf: the shared object.
         manifest: what it holds; checked against the schema first.
 
     Raises:
-        CompileError: E3006, it cannot be written. Nothing is left behind.
+        CompileError: E3006, it cannot be written, or is there and no regular file. Nothing is left behind.
         ResourceError: E6003, the disk is full.
         InternalError: the manifest breaks the schema: a bug of the compiler.
     """
@@ -47,10 +49,12 @@ def write(path: str | os.PathLike[str], elf: bytes, manifest: Manifest) -> None:
 
 
 def write_bytes(path: str | os.PathLike[str], *parts: bytes | memoryview) -> None:
-    """Write ``parts`` one after another to ``path``, atomically. Raises E3006 or E6003."""
+    """Write ``parts`` one after another to ``path``, or to the file that it links to, atomically. E3006 or E6003."""
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.urandom(6).hex()}.tmp")
     try:
+        _refuse_special(target)
+        target = Path(os.path.realpath(target))
+        temporary = target.with_name(f".{target.name}.{os.urandom(6).hex()}.tmp")
         try:
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
             with open(handle, "wb") as file:
@@ -63,6 +67,8 @@ def write_bytes(path: str | os.PathLike[str], *parts: bytes | memoryview) -> Non
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
+    except CompileError:  # a ValueError too
+        raise
     except OSError as problem:
         wanted = sum(map(len, parts))
         if problem.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -70,6 +76,18 @@ def write_bytes(path: str | os.PathLike[str], *parts: bytes | memoryview) -> Non
         raise error("E3006", path=target, found=problem.strerror or problem) from None
     except ValueError as problem:  # a null byte in the path
         raise error("E3006", path=repr(os.fspath(path)), found=problem) from None
+
+
+def _refuse_special(path: Path) -> None:
+    """E3006 for what is there, or what it links to, and is no regular file: renaming would put a file in its place."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
+        found = f"it is {kinds.get(stat.S_IFMT(mode), 'a device')}, not a regular file"
+        raise error("E3006", path=path, found=found)
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:

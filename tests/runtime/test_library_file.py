@@ -1,6 +1,7 @@
 """opsgen.runtime.library_file: the container, and what it says of damaged and foreign files."""
 
 import json
+import os
 import random
 import re
 import struct
@@ -204,6 +205,41 @@ def test_unwritable_folder_and_nothing_left_behind(tmp_path, monkeypatch):
         library_file.write(target, b"\x7fELF", MANIFEST)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.so", "folder.so"]
     assert target.read_bytes() == b"before"
+
+
+@pytest.mark.parametrize("kind, make", [("FIFO", os.mkfifo), ("directory", os.mkdir)])
+def test_what_is_no_regular_file_is_never_replaced(tmp_path, kind, make):
+    path, link = tmp_path / "a.so", tmp_path / "link.so"
+    make(path)
+    link.symlink_to(path)
+    before = path.lstat()
+    for name in (path, link):
+        with raises("E3006", str(name), f"it is a {kind}, not a regular file"):
+            library_file.write(name, b"\x7fELF", MANIFEST)
+    assert os.path.samestat(before, path.lstat()) and link.is_symlink()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.so", "link.so"]
+
+
+def test_devices_are_never_replaced():
+    with raises("E3006", "/dev/null", "it is a device, not a regular file"):
+        library_file.write_bytes("/dev/null", b"data")
+    assert not os.path.isfile("/dev/null")
+
+
+def test_links_are_followed(tmp_path):
+    (tmp_path / "far").mkdir()
+    target, link, chain = tmp_path / "far" / "real.so", tmp_path / "link.so", tmp_path / "chain.so"
+    link.symlink_to("far/real.so")
+    chain.symlink_to(link)
+    for name, data in ((link, b"first"), (chain, b"second")):  # the first time, the link leads nowhere
+        library_file.write_bytes(name, data)
+        assert target.read_bytes() == data and link.is_symlink() and chain.is_symlink()
+    assert [entry.name for entry in target.parent.iterdir()] == ["real.so"]
+    loop = tmp_path / "loop.so"
+    loop.symlink_to(loop)
+    with raises("E3006", "loop.so"):
+        library_file.write_bytes(loop, b"data")
+    assert loop.is_symlink()
 
 
 def test_permissions_follow_the_umask(tmp_path):
