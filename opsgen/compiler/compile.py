@@ -62,11 +62,29 @@ def compile(
     if output is not None:
         build(ops, Path(output), target, dtypes, dims, progress=progress)
         return load(output)
-    folder = Path(tempfile.mkdtemp(prefix="opsgen-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = _temporary_folder()
+    atexit.register(_remove, folder, os.getpid())
     path = folder / "library.so"
     build(ops, path, target, dtypes, dims, progress=progress)
     return load(path)
+
+
+def _temporary_folder() -> Path:
+    """A new folder for temporary files.
+
+    Raises:
+        CompileError: E3006, there is no folder where one can be made.
+    """
+    try:
+        return Path(tempfile.mkdtemp(prefix="opsgen-"))
+    except OSError as problem:
+        raise error("E3006", path=f"a temporary folder (TMPDIR={tempfile.gettempdir()})", found=problem) from None
+
+
+def _remove(folder: Path, process: int) -> None:
+    """At exit; not at that of a forked child, whose parent still uses the folder."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def build(
@@ -90,6 +108,7 @@ def build(
             raise error(
                 "E3009", found=f"{item!r} is no op", fix="Pass functions decorated with @og.op, or og.variant(op, ...)."
             )
+    _refuse_namesakes(items)
     if isinstance(dtypes, (str, DType)):
         dtypes = [dtypes]
     problems = enumerate_problems(items, dtypes, dims or {})
@@ -98,10 +117,24 @@ def build(
         raise error("E3006", path=output, found=f"the folder {output.parent} does not exist")
     if not os.access(output.parent, os.W_OK):  # said before the work and not after it; writing checks again
         raise error("E3006", path=output, found=f"the folder {output.parent} is not writable")
-    with tempfile.TemporaryDirectory(prefix="opsgen-build-") as folder:
-        report = progress or (lambda what, done, total: None)
-        elf, manifest = _build(problems, targets, Path(folder), configs or {}, report)
+    folder = _temporary_folder()
+    try:
+        elf, manifest = _build(problems, targets, folder, configs or {}, progress or (lambda what, done, total: None))
         write(output, elf, manifest)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _refuse_namesakes(items: Sequence[Op | Variant]) -> None:
+    """Two different ops of one name cannot be told apart in a library: E3009."""
+    seen: dict[str, Op] = {}
+    for op in (item.op if isinstance(item, Variant) else item for item in items):
+        first = seen.setdefault(op.name, op)
+        if first is not op:
+            places = " and ".join(f"{o.function.__module__}.{o.function.__qualname__}" for o in (first, op))
+            raise error(
+                "E3009", found=f"two ops are named {op.name!r}: {places}", fix="Give one a name: @og.op(name='other')."
+            )
 
 
 def _require_compiler() -> None:
@@ -119,18 +152,20 @@ def _build(
     problems: list[Any], targets: tuple[Target, ...], folder: Path, configs: Configs, progress: Progress
 ) -> tuple[bytes, Any]:
     import tvm
+    import tvm_ffi
 
     from opsgen.targets.x86 import codegen, toolchain
 
     from . import describe, launcher
     from .plan import make_plans
 
-    total = len(problems) * len(targets) + 3
+    total = (len(problems) + 1) * len(targets) + 3
+    done = 0
     plans, objects = [], []
     for target in targets:
         functions: dict[str, Any] = {}
         seen: set[str] = set()
-        for done, problem in enumerate(problems, 1):
+        for problem in problems:
             for plan in make_plans(problem, target, configs):
                 if plan.symbol in seen:
                     continue
@@ -142,8 +177,10 @@ def _build(
                     if symbol not in seen:
                         functions[packing.launch.name] = packing.launch.function
                         seen.add(symbol)
+            done += 1
             progress(f"{problem.op.name} for {target}", done, total)
-        progress(f"machine code for {target}", len(problems), total)
+        done += 1
+        progress(f"machine code for {target}", done, total)
         path = folder / f"{target.arch}.o"
         codegen.write_object(codegen.build(functions, target.arch), str(path))
         objects.append(path)
@@ -162,7 +199,7 @@ def _build(
     progress("linked", total, total)
     tools = {
         "tvm": tvm.__version__,
-        "apache-tvm-ffi": __import__("tvm_ffi").__version__,
+        "apache-tvm-ffi": tvm_ffi.__version__,
         "g++": toolchain.version(toolchain.compiler()),
     }
     return (folder / "library.so").read_bytes(), describe.library(plans, tools)

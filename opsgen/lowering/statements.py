@@ -110,18 +110,12 @@ class Code:
         return self.bind(tirx.BufferLoad(buffer, [self._lane]), name)
 
     def local(self, dtype: str, size: int, name: str) -> Any:
-        """A buffer below 1 KB on the stack, which LLVM keeps in registers where its indices are constant.
+        """A buffer of one thread. Below 1 KB it is on the stack, and in registers where its indices are constant; a
+        larger one comes from the thread's pool, which is not for inner loops.
 
         Scope "global" on purpose: TVM 0.27 puts constant-size buffers of up to 1 KB on the stack only in that scope,
-        and asks its
-        workspace allocator for others. Remove this note when "local" does the same.
+        and asks its workspace allocator for others. Remove this note when "local" does the same.
         """
-        buffer = tirx.decl_buffer((size,), dtype, name, scope="global", data_alignment=64)
-        self.emit(tirx.AllocBuffer(buffer))
-        return buffer
-
-    def scratch(self, dtype: str, size: int, name: str) -> Any:
-        """A buffer of any size: from 1 KB on, TVM takes it from the thread's pool. Not for inner loops."""
         buffer = tirx.decl_buffer((size,), dtype, name, scope="global", data_alignment=64)
         self.emit(tirx.AllocBuffer(buffer))
         return buffer
@@ -191,7 +185,3 @@ def function(name: str, params: list[Any], body: Any) -> Any:
     for key, value in (("device_id", 0), ("device_type", 1)):  # asked for where scratch memory is allocated
         body = tirx.AttrStmt(tvm.ir.StringImm("default"), key, tirx.IntImm("int32", value), body)
     return tirx.PrimFunc(params, body).with_attr("global_symbol", name).with_attr("tirx.noalias", True)
-
-
-def module(functions: dict[str, Any]) -> Any:
-    return tvm.IRModule(functions)

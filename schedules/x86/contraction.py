@@ -87,7 +87,7 @@ class _Product:
             rest = body.bind(tirx.truncdiv(task, row_blocks), "rest")
             batch = body.bind(tirx.truncdiv(rest, column_blocks), "batch")
             scope = Scope(self.kernel, body, unflatten(body, batch, problem.batch, extents))
-            sums = body.scratch(self.type, self.block_rows * self.width, "sums")
+            sums = body.local(self.type, self.block_rows * self.width, "sums")
             first_row = body.bind(row_block * i64(self.block_rows), "first_row")
             rows = body.bind(tirx.Min(i64(self.block_rows), m - first_row), "rows")
             first_tile = body.bind(tirx.truncmod(rest, column_blocks) * i64(self.block_tiles), "first_tile")

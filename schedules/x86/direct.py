@@ -57,7 +57,7 @@ class _Direct:
         with code.loop(tasks, "task", "parallel") as (task, body):
             batch = body.bind(tirx.truncdiv(task, blocks), "batch")
             scope = Scope(self.kernel, body, unflatten(body, batch, problem.batch, extents))
-            sums = body.scratch(self.type, ROWS[0] * TASK_COLUMNS, "sums")
+            sums = body.local(self.type, ROWS[0] * TASK_COLUMNS, "sums")
             first = body.bind(tirx.truncmod(task, blocks) * i64(TASK_COLUMNS), "first")
             columns = body.bind(tirx.Min(i64(TASK_COLUMNS), n - first), "columns")
 
