@@ -6,6 +6,8 @@ meaning. ``raise error("E4003", argument="x", found="int8", wanted="float32")`` 
 
 from __future__ import annotations
 
+import sys
+import warnings
 from dataclasses import dataclass
 
 
@@ -94,13 +96,18 @@ ERRORS: dict[str, ErrorEntry] = {
     "E2003": ErrorEntry(_T, 'compiling needs {package}, which cannot be imported ({found}). pip install "{fix}"'),
     "E2004": ErrorEntry(_T, "this machine's {what} is {found}; {target} needs {wanted}. {fix}"),
     "E2005": ErrorEntry(_T, "targets {found} are of different kinds; one library file holds one kind. Compile twice."),
+    "E2006": ErrorEntry(
+        _T, "the environment variable {variable} is {found!r}; it can be {known}. Unset it, or set it to one of them."
+    ),
     # --- E3xxx: compiling -------------------------------------------------------------------------------------------
     "E3001": ErrorEntry(_C, "op {op!r} has no dim {found!r} to bind; its dims are {known}."),
     "E3002": ErrorEntry(_C, "op {op!r}, parameter {parameter!r}: dtype {found} is not supported; use one of {known}."),
     "E3003": ErrorEntry(_C, "op {op!r}: attribute {attribute!r} is {found}; {wanted}."),
     "E3004": ErrorEntry(_C, "op {op!r} on {target}: no schedule serves the {pattern} group {group} ({found}). {fix}"),
     "E3005": ErrorEntry(_C, "{tool} failed with exit status {status}: {found}"),
-    "E3006": ErrorEntry(_C, "{path} cannot be written: {found}. Choose a file in a folder that exists and is writable."),
+    "E3006": ErrorEntry(
+        _C, "{path} cannot be written: {found}. Choose a file in a folder that exists and is writable."
+    ),
     "E3007": ErrorEntry(_C, "unknown op {found!r}; known ops: {known}."),
     "E3008": ErrorEntry(_C, "dim {dim!r} bound to {found}; {wanted}."),
     "E3009": ErrorEntry(_C, "nothing to compile: {found}. {fix}"),
@@ -135,9 +142,7 @@ ERRORS: dict[str, ErrorEntry] = {
     "E4013": ErrorEntry(
         _L, "{path} has manifest format {found}; this opsgen reads up to {limit}. Upgrade opsgen, or compile it again."
     ),
-    "E4014": ErrorEntry(
-        _L, "{path} holds kernels for {found}; this CPU offers {wanted}. Compile it with --target {fix}."
-    ),
+    "E4014": ErrorEntry(_L, "{path} holds kernels for {found}; this CPU {wanted}. {fix}"),
     "E4015": ErrorEntry(
         _L, "{path}: kernels {first} and {second} of op {op!r} claim the same calls. Compile it again."
     ),
@@ -154,6 +159,10 @@ ERRORS: dict[str, ErrorEntry] = {
     # --- E6xxx: resources -------------------------------------------------------------------------------------------
     "E6001": ErrorEntry(_R, "{op}: {found} bytes of workspace could not be allocated. Use a smaller problem."),
     "E6003": ErrorEntry(_R, "{path}: {found} bytes free; {wanted} needed. Free some disk."),
+}
+
+WARNINGS: dict[str, str] = {
+    "W1001": "op {op!r}: lib.{op} is Library's own; call it as lib[{op!r}](...), or name it otherwise: og.op(name=...).",
 }
 
 
@@ -180,3 +189,26 @@ def error(code: str, **values: object) -> OpsgenError:
     raised = entry.family(f"{code}: {text}")
     raised.code = code
     return raised
+
+
+def warn(code: str, **values: object) -> None:
+    """Warns with the message of ``code``, at the innermost line outside opsgen.
+
+    Args:
+        code: a key of `WARNINGS`.
+        values: the template's fields.
+
+    Raises:
+        InternalError: the code is unknown or a field is missing, which is a bug in opsgen.
+    """
+    template = WARNINGS.get(code)
+    if template is None:
+        raise InternalError(f"unknown warning code {code}")
+    try:
+        text = template.format(**values)
+    except KeyError as missing:
+        raise InternalError(f"warning {code} needs the field {missing}") from None
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("opsgen."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(f"{code}: {text}", OpsgenWarning, stacklevel=level)

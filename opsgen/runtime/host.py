@@ -21,21 +21,24 @@ _NEEDS: Final[dict[str, frozenset[str]]] = {  # ascending; each level includes t
 X86_LEVELS: Final = tuple(_NEEDS)
 """The arch names of kind x86, ascending."""
 
-_VARIABLE: Final = "OPSGEN_CPU_LEVEL"
+X86_COMPILED: Final = X86_LEVELS[1:]
+"""Those that there are kernels for; ``baseline`` is a CPU that has none of them."""
+
+VARIABLE: Final = "OPSGEN_CPU_LEVEL"
 
 
 def host_levels() -> tuple[str, ...]:
     """The x86 levels that this CPU runs, ascending; empty on another kind of CPU.
 
     Raises:
-        TargetError: E2001, OPSGEN_CPU_LEVEL names no level.
+        TargetError: E2006, OPSGEN_CPU_LEVEL names no level.
     """
     levels = _levels(_cpu_flags()) if platform.machine().lower() in ("x86_64", "amd64") else ()
-    limit = os.environ.get(_VARIABLE)
+    limit = os.environ.get(VARIABLE)
     if not limit:
         return levels
     if limit not in X86_LEVELS:
-        raise error("E2001", found=f"{_VARIABLE}={limit}", known=", ".join(X86_LEVELS))
+        raise error("E2006", variable=VARIABLE, found=limit, known=" or ".join(X86_LEVELS))
     return levels[: X86_LEVELS.index(limit) + 1]
 
 

@@ -36,11 +36,3 @@ def shares_elements(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
             return True
         reach += stride * (extent - 1)
     return False
-
-
-def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides, in elements, of a contiguous array."""
-    strides = [1] * len(shape)
-    for index in range(len(shape) - 1, 0, -1):
-        strides[index - 1] = strides[index] * max(shape[index], 1)
-    return tuple(strides)

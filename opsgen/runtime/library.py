@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opsgen.errors import error
+from opsgen.errors import OpsgenError, error
 from opsgen.runtime import ffi, host, library_file
 from opsgen.runtime.ambiguity import refuse_ambiguity
 from opsgen.runtime.dispatch import OpDispatch
@@ -133,13 +133,14 @@ def load(*paths: str | os.PathLike[str]) -> Library:
     Of each file, the kernels of the best arch that this machine runs are used (OPSGEN_CPU_LEVEL can lower it).
 
     Raises:
-        CallError: E4021 a file cannot be opened, E4011 it is not a library file, E4012 it is damaged, E4013 its format
-            is newer, E4016 its manifest breaks the schema, E4014 it has no kernel for this machine, E4015 two kernels
-            claim the same calls, E4022 two files describe an op differently.
+        CallError: E4021 a file cannot be opened, or is named by no path, E4011 it is not a library file, E4012 it is
+            damaged, E4013 its format is newer, E4016 its manifest breaks the schema, E4014 it has no kernel for this
+            machine, E4015 two kernels claim the same calls, E4022 two files describe an op differently.
+        TargetError: E2006, OPSGEN_CPU_LEVEL names no level.
     """
     if not paths:
         raise error("E4021", path="''", found="no file was named")
-    files = [Path(os.path.abspath(path)) for path in paths]
+    files = [Path(os.path.abspath(library_file.path_text(path))) for path in paths]
     manifests = [library_file.read_manifest(path) for path in files]
     signatures: dict[str, tuple[Signature, Path]] = {}
     kernels: dict[str, list[Candidate]] = {}
@@ -162,12 +163,24 @@ def _best_arch(path: Path, manifest: Manifest) -> tuple[str, int]:
     levels = host.host_levels() if manifest.kind == "x86" else ()
     usable = [arch for arch in manifest.archs if arch in levels]
     if not usable:
-        found = ", ".join(f"{manifest.kind}/{arch}" for arch in manifest.archs)
-        offers = ", ".join(f"x86/{level}" for level in levels) or "no kind of device that this opsgen runs"
-        fix = f"x86/{levels[-1]}" if levels else "one of them"
-        raise error("E4014", path=path, found=found, wanted=offers, fix=fix)
+        raise _no_arch(path, manifest)
     best = max(usable, key=levels.index)
     return best, levels.index(best)
+
+
+def _no_arch(path: Path, manifest: Manifest) -> OpsgenError:
+    """E4014, with the target that would run here, where there is one."""
+    found = ", ".join(f"{manifest.kind}/{arch}" for arch in manifest.archs)
+    offers = [f"x86/{level}" for level in host.host_levels() if level in host.X86_COMPILED]
+    if offers:
+        wanted, fix = f"offers {', '.join(offers)}", f"Compile it with --target {offers[-1]}."
+    else:
+        levels = ", ".join(f"x86/{level}" for level in host.X86_COMPILED)
+        wanted = f"has none of the levels that kernels can be compiled for ({levels})"
+        fix = "Compile it for the machine that it is to run on, and load it there."
+        if os.environ.get(host.VARIABLE):
+            fix = f"{host.VARIABLE} may be what takes them away: unset it. {fix}"
+    return error("E4014", path=path, found=found, wanted=wanted, fix=fix)
 
 
 def _candidates(path: Path, manifest: Manifest, arch: str, level: int) -> list[Candidate]:

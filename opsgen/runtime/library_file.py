@@ -78,6 +78,14 @@ def write_bytes(path: str | os.PathLike[str], *parts: bytes | memoryview) -> Non
         raise error("E3006", path=repr(os.fspath(path)), found=problem) from None
 
 
+def path_text(path: str | os.PathLike[str]) -> str:
+    """``path``, of a file to be read, as a str; bytes are decoded. Raises E4021 for what is no path."""
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise error("E4021", path=repr(path), found=f"it is of type {type(path).__qualname__}, not a path") from None
+
+
 def _refuse_special(path: Path) -> None:
     """E3006 for what is there, or what it links to, and is no regular file: renaming would put a file in its place."""
     try:

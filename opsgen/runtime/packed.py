@@ -122,9 +122,9 @@ class Packed:
         Raises:
             CallError: E4021, it cannot be opened; E4019, as for `from_bytes`.
         """
-        name = os.fspath(path)
+        name = library_file.path_text(path)
         try:
-            with open(path, "rb") as file:
+            with open(name, "rb") as file:
                 return _read(file, os.fstat(file.fileno()).st_size, "Packed.load", name)
         except CallError:  # a ValueError too
             raise

@@ -1,6 +1,7 @@
 """opsgen.runtime.library and host: which files and archs are loaded, and what a Library offers."""
 
 import copy
+import os
 import pickle
 import re
 
@@ -10,6 +11,7 @@ import pytest
 from opsgen.errors import CallError, CompileError, TargetError
 from opsgen.runtime import Library, host, load
 from opsgen.runtime.manifest import Signature, TensorParam
+from opsgen.runtime.packed import Packed
 from tests.runtime import handmade
 from tests.runtime.handmade import scale_add
 
@@ -239,19 +241,45 @@ def test_no_arch_for_this_cpu(tmp_path, monkeypatch):
     monkeypatch.setenv("OPSGEN_CPU_LEVEL", "avx2")
     monkeypatch.setattr(host, "_cpu_flags", lambda: FLAGS["avx512"])
     with raises(
-        f"E4014: {path} holds kernels for x86/avx512; this CPU offers x86/baseline, x86/avx2. "
-        "Compile it with --target x86/avx2."
+        f"E4014: {path} holds kernels for x86/avx512; this CPU offers x86/avx2. Compile it with --target x86/avx2."
     ):
         load(path)
+    nothing = (
+        f"E4014: {path} holds kernels for x86/avx512; this CPU has none of the levels that kernels can be compiled for "
+        "(x86/avx2, x86/avx512). "
+    )
+    monkeypatch.setenv("OPSGEN_CPU_LEVEL", "baseline")
+    with raises(nothing + "OPSGEN_CPU_LEVEL may be what takes them away: unset it. Compile it for"):
+        load(path)
+    monkeypatch.delenv("OPSGEN_CPU_LEVEL")
+    monkeypatch.setattr(host, "_cpu_flags", lambda: FLAGS["baseline"])
+    with raises(nothing + "Compile it for the machine that it is to run on, and load it there."):
+        load(path)
+
+
+@pytest.mark.parametrize("path", [None, 3, 1.5, ["a.so"]])
+def test_what_is_no_path(library_path, path):
+    wanted = f"E4021: {path!r} cannot be opened: it is of type {type(path).__name__}, not a path."
+    with raises(wanted):
+        load(path)
+    with raises(wanted):
+        load(library_path, path)
+    with raises(wanted):
+        Packed.load(path)
+    assert load(os.fsencode(library_path)).path == library_path
 
 
 def test_no_kind_for_this_machine(tmp_path, monkeypatch):
     path = handmade.write(tmp_path / "a.so", scale_add(arch="sm_90a"), kind="cuda", archs=("sm_90a",))
-    with raises(f"E4014: {path} holds kernels for cuda/sm_90a; this CPU offers no kind of device"):
+    monkeypatch.setattr(host, "_cpu_flags", lambda: FLAGS["avx512"])
+    with raises(
+        f"E4014: {path} holds kernels for cuda/sm_90a; this CPU offers x86/avx2, x86/avx512. "
+        "Compile it with --target x86/avx512."
+    ):
         load(path)
     path = handmade.write(tmp_path / "b.so")
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    with raises(f"E4014: {path} holds kernels for x86/baseline; this CPU offers no kind of device"):
+    with raises(f"E4014: {path} holds kernels for x86/baseline; this CPU has none of the levels"):
         load(path)
 
 
@@ -269,7 +297,10 @@ def test_levels_of_a_cpu(monkeypatch, level):
         monkeypatch.setenv("OPSGEN_CPU_LEVEL", lower)
         assert host.host_levels() == ("baseline", "avx2", "avx512")[: min(count, place + 1)]
     monkeypatch.setenv("OPSGEN_CPU_LEVEL", "avx9")
-    with raises("E2001: unknown target 'OPSGEN_CPU_LEVEL=avx9'; known targets: baseline, avx2, avx512", TargetError):
+    wanted = (
+        "E2006: the environment variable OPSGEN_CPU_LEVEL is 'avx9'; it can be baseline or avx2 or avx512. Unset it"
+    )
+    with raises(wanted, TargetError):
         host.host_levels()
 
 
