@@ -25,7 +25,7 @@ prints `error E2001: ...` and ends with exit code 1 (see [cli.md](cli.md)).
 def page() -> str:
     """The whole page."""
     sys.path.insert(0, str(ROOT))
-    from opsgen.errors import ERRORS
+    from opsgen.errors import ERRORS, WARNINGS
 
     families: dict[str, list[str]] = {}
     for code in sorted(ERRORS):
@@ -41,6 +41,9 @@ def page() -> str:
             own = "" if entry.family is family else f" (`{entry.family.__name__}`)"
             message = entry.template.removeprefix("{where}").replace("|", "\\|").replace("<", "&lt;")
             parts.append(f"| {code}{own} | {message} |\n")
+    parts.append("\n## Warnings\n\n`OpsgenWarning` (`UserWarning`). The message starts with the code.\n")
+    parts.append("\n| code | message |\n|---|---|\n")
+    parts.extend(f"| {code} | {text} |\n" for code, text in sorted(WARNINGS.items()))
     return "".join(parts)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, overload
 
-from ..errors import InternalError, OpsgenError, error
-from . import dtypes, signature
+from ..errors import InternalError, OpsgenError, error, warn
+from . import dtypes, names, signature
 from .dtypes import DType, DTypeClass
 from .extent import Extent
 from .location import definition_line, raised_line, user_line
@@ -86,7 +86,19 @@ def results(**values: Tensor) -> Results:
     """Several results of an op: ``return og.results(y=y, lse=lse)``; a call gives a named tuple.
 
     A result with the name of a Mut parameter is that parameter's new value.
+
+    Raises:
+        DefinitionError: E1010, a result cannot have its name.
     """
+    for name in values:
+        if not names.public(name):
+            raise error(
+                "E1010",
+                where=user_line(),
+                function="results",
+                found=f"a result cannot be called {name!r}",
+                fix=f"Use an identifier ({names.RULE}) that does not start with _.",
+            )
     return Results(values)
 
 
@@ -108,6 +120,14 @@ class Op:
     """
 
     def __init__(self, function: Callable[..., Any], name: str, scope: dict[str, Any]) -> None:
+        if not names.public(name):
+            raise error(
+                "E1010",
+                where=definition_line(function),
+                function="op",
+                found=f"an op cannot be called {name!r}",
+                fix=f"Use an identifier ({names.RULE}) that does not start with _: @og.op(name=...).",
+            )
         self.function = function
         self.name = name
         self.__name__ = name
@@ -117,6 +137,8 @@ class Op:
         self.workloads: list[Workload] = []
         self._reference: Callable[..., Any] | None = None
         self._check()
+        if name in names.LIBRARY_MEMBERS:
+            warn("W1001", op=name)
 
     # -- what belongs to an op's file ----------------------------------------------------------------------------------
     def reference(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -479,13 +501,21 @@ def op(*, name: str | None = None) -> Callable[[Callable[..., Any]], Op]: ...
 def op(function: Callable[..., Any] | None = None, /, *, name: str | None = None) -> Any:
     """Decorator: makes an operator of a function over tensors with named dims.
 
+    A library has the op as an attribute, ``lib.gelu(x)``, and by its name, ``lib["gelu"](x)``. Attributes that are the
+    library's own come first: an op called manifest, manifests, ops, pack, path, paths, save or stats gets the warning
+    W1001 and is reached by ``lib["save"](x)`` alone.
+
+    Args:
+        function: the definition.
+        name: the op's name; that of the function unless it is given.
+
     Raises:
         DefinitionError: the definition is wrong; the message shows the line, what was found and what would be right.
     """
     frame = sys._getframe(1)
 
     def make(f: Callable[..., Any]) -> Op:
-        return Op(f, name or f.__name__, dict(frame.f_locals))
+        return Op(f, f.__name__ if name is None else name, dict(frame.f_locals))
 
     return make if function is None else make(function)
 

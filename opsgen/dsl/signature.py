@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import OpsgenError, error
+from . import names
 from .location import definition_line
 from .spec import TensorSpec
 from .tensor import Mut, Tensor
@@ -79,7 +80,7 @@ def _annotations(function: Callable[..., Any], scope: dict[str, Any]) -> dict[st
                     where=definition_line(function),
                     parameter=name,
                     found=f"the annotation {value!r} cannot be read ({bad})",
-                    fix="Import what it names, and write it as docs/design.md shows.",
+                    fix="Import what it names, and write it as docs/tutorial.md shows.",
                 ) from None
         found[name] = value
     return found
@@ -132,6 +133,8 @@ def _parameter(p: inspect.Parameter, annotation: Any, where: str) -> Parameter:
     keyword = p.kind is inspect.Parameter.KEYWORD_ONLY
     if p.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
         refuse("*args and **kwargs have no dims", "Name each parameter.")
+    if not names.identifier(p.name) or p.name.startswith("_og_"):
+        refuse("a parameter cannot have this name", f"Use an identifier ({names.RULE}) that does not start with _og_.")
     if p.name == "out":
         refuse("the name 'out' is taken: calls pass the caller's memory as out=", "Choose another name.")
     if annotation is _UNSET:

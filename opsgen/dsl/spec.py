@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import error
-from . import dtypes
+from . import dtypes, names
 from .dtypes import DType, DTypeClass
 from .location import user_line
 
@@ -34,13 +34,14 @@ class TensorSpec:
         dims: list[str] = []
         for item in items:
             name = "..." if item is Ellipsis else item
-            if not isinstance(name, str) or not (name == "..." or name.isidentifier()):
+            if name != "..." and not names.dim(name):
                 raise error(
                     "E1005",
                     where=user_line(),
                     parameter=f"Tensor[{', '.join(map(repr, items))}]",
                     found=f"{item!r} is no dim name",
-                    fix='Dims are identifiers or "..."; an element type comes last, such as og.int64.',
+                    fix=f'Dims are identifiers or "..." ({names.RULE}, min or max); '
+                    "an element type comes last, such as og.int64.",
                 )
             dims.append(name)
         if "..." in dims[1:]:

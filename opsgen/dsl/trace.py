@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from ..errors import InternalError, error
+from . import names as allowed
 from .extent import Extent
 from .location import user_line
 
@@ -70,8 +71,16 @@ class Trace:
         """A new dim of the op being traced; its name in the graph.
 
         Raises:
-            DefinitionError: E1007, the op has a dim of this name with another extent.
+            DefinitionError: E1007, the op has a dim of this name with another extent; E1010, no dim can have it.
         """
+        if not allowed.dim(name):
+            raise error(
+                "E1010",
+                where=user_line(),
+                function=self.op,
+                found=f"{name!r} is no dim name",
+                fix=f"Dims are identifiers ({allowed.RULE}, min or max).",
+            )
         names = self.frames[-1].names
         if name in names:
             if self.extents[names[name]] == extent:

@@ -12,12 +12,12 @@ from opsgen.errors import ERRORS, DefinitionError
 
 
 @og.op
-def _scaled(x: og.Tensor["...", "hidden"], weight: og.Tensor["hidden"], *, factor: float = 1.0) -> og.Tensor:
+def scaled(x: og.Tensor["...", "hidden"], weight: og.Tensor["hidden"], *, factor: float = 1.0) -> og.Tensor:
     return x * weight * factor
 
 
 @og.op
-def _two_names(a: og.Tensor["rows", "inner"], b: og.Tensor["inner", "columns"]) -> og.Tensor:
+def two_names(a: og.Tensor["rows", "inner"], b: og.Tensor["inner", "columns"]) -> og.Tensor:
     return og.dot(a, b, over="inner")
 
 
@@ -359,72 +359,72 @@ def a_name_for_two_extents() -> None:
 
 
 # -- E1008: calls of ops -----------------------------------------------------------------------------------------------
-@case("E1008", "return _scaled(x)", "argument 'weight' is missing", "_scaled(x, weight, *, factor=1.0)")
+@case("E1008", "return scaled(x)", "argument 'weight' is missing", "scaled(x, weight, *, factor=1.0)")
 def a_missing_argument() -> None:
     @og.op
     def f(x: og.Tensor["a", "b"]) -> og.Tensor:
-        return _scaled(x)
+        return scaled(x)
 
 
-@case("E1008", "return _scaled(x, w, bias=w)", "argument 'bias' is not known", "The call is _scaled(")
+@case("E1008", "return scaled(x, w, bias=w)", "argument 'bias' is not known", "The call is scaled(")
 def an_unknown_argument() -> None:
     @og.op
     def f(x: og.Tensor["a", "b"], w: og.Tensor["b"]) -> og.Tensor:
-        return _scaled(x, w, bias=w)
+        return scaled(x, w, bias=w)
 
 
-@case("E1008", "return _scaled(x, w, x=x)", "argument 'x' is given twice", "The call is _scaled(")
+@case("E1008", "return scaled(x, w, x=x)", "argument 'x' is given twice", "The call is scaled(")
 def an_argument_twice() -> None:
     @og.op
     def f(x: og.Tensor["a", "b"], w: og.Tensor["b"]) -> og.Tensor:
-        return _scaled(x, w, x=x)
+        return scaled(x, w, x=x)
 
 
-@case("E1008", "return _scaled(x, w, 1.0)", "3 positional arguments", "The call is _scaled(")
+@case("E1008", "return scaled(x, w, 1.0)", "3 positional arguments", "The call is scaled(")
 def a_keyword_argument_by_position() -> None:
     @og.op
     def f(x: og.Tensor["a", "b"], w: og.Tensor["b"]) -> og.Tensor:
-        return _scaled(x, w, 1.0)
+        return scaled(x, w, 1.0)
 
 
-@case("E1008", "return _scaled(x, w, factor=w)", "argument 'factor' is <Input float32[b]>", "It takes a number")
+@case("E1008", "return scaled(x, w, factor=w)", "argument 'factor' is <Input float32[b]>", "It takes a number")
 def a_tensor_for_a_number() -> None:
     @og.op
     def f(x: og.Tensor["a", "b"], w: og.Tensor["b"]) -> og.Tensor:
-        return _scaled(x, w, factor=w)
+        return scaled(x, w, factor=w)
 
 
-@case("E1008", "return _scaled(x, 2.0)", "argument 'weight' is 2.0", "Pass a tensor expression")
+@case("E1008", "return scaled(x, 2.0)", "argument 'weight' is 2.0", "Pass a tensor expression")
 def a_number_for_a_tensor() -> None:
     @og.op
     def f(x: og.Tensor["a", "b"]) -> og.Tensor:
-        return _scaled(x, 2.0)
+        return scaled(x, 2.0)
 
 
-@case("E1008", "return _scaled(x, x)", "argument 'weight' has dims ['a', 'b']", "It takes ['hidden']")
+@case("E1008", "return scaled(x, x)", "argument 'weight' has dims ['a', 'b']", "It takes ['hidden']")
 def too_many_dims() -> None:
     @og.op
     def f(x: og.Tensor["a", "b"]) -> og.Tensor:
-        return _scaled(x, x)
+        return scaled(x, x)
 
 
-@case("E1008", "return _scaled(x, mask)", "argument 'weight' is bool", "float32")
+@case("E1008", "return scaled(x, mask)", "argument 'weight' is bool", "float32")
 def a_type_that_the_called_op_does_not_take() -> None:
     @og.op
     def f(x: og.Tensor["a", "b"], mask: og.Tensor["b", og.bool_]) -> og.Tensor:
-        return _scaled(x, mask)
+        return scaled(x, mask)
 
 
-@case("E1008", "return _two_names(x, y)", "its dim 'inner' is 'b' for one argument and 'c' for 'b'", "b.rename(c='b')")
+@case("E1008", "return two_names(x, y)", "its dim 'inner' is 'b' for one argument and 'c' for 'b'", "b.rename(c='b')")
 def dims_that_disagree() -> None:
     @og.op
     def f(x: og.Tensor["a", "b"], y: og.Tensor["c", "d"]) -> og.Tensor:
-        return _two_names(x, y)
+        return two_names(x, y)
 
 
-@case("E1008", "_scaled(1.0, 2.0)", "it was called outside of an op's definition", "lib = og.compile([_scaled])")
+@case("E1008", "scaled(1.0, 2.0)", "it was called outside of an op's definition", "lib = og.compile([scaled])")
 def a_call_outside_of_a_definition() -> None:
-    _scaled(1.0, 2.0)
+    scaled(1.0, 2.0)
 
 
 # -- E1009: what an op returns -----------------------------------------------------------------------------------------
