@@ -139,7 +139,7 @@ def source(op: str, signature: Signature, packable: Collection[str] = ()) -> str
 
     head = [f"{name}=_og_default_{name}" for name in positional] + (["/"] if positional else []) + ["*_og_more"]
     head += [f"{name}=_og_default_{name}" for name in keyword] + (["out=None"] if count else []) + ["**_og_named"]
-    lines = [f"def {op}({', '.join(head)}):", "    if _og_named:"]
+    lines = [f"def {op}({', '.join(head)}):"] + (["    if _og_named:"] if positional else [])
     for name in positional:
         lines += [f"        if {name} is _og_default_{name} and {name!r} in _og_named:"]
         lines += [f"            {name} = _og_named.pop({name!r})"]

@@ -16,10 +16,11 @@ from opsgen.runtime.arrays import Adapter, ArrayInfo, Unusable, describe
 from opsgen.runtime.expressions import expression
 from opsgen.runtime.layout import shares_elements
 from opsgen.runtime.manifest import Param, Signature, TensorParam
+from opsgen.runtime.numpy_arrays import ADAPTER as NUMPY
 from opsgen.runtime.packed import ADAPTER as PACKED
 from opsgen.runtime.packed import Packed, Packer
 from opsgen.runtime.plan import Operand, OpStats, Plan
-from opsgen.runtime.selection import Candidate, Selection, dtype_error, select, select_packing
+from opsgen.runtime.selection import Candidate, Selection, on_device, result_dtype_error, select, select_packing
 
 _NUMBERS = (numbers.Real, np.floating, np.integer)
 _FLAGS = 0x100 | 0x400  # NPY_ARRAY_ALIGNED and NPY_ARRAY_WRITEABLE: what matters and strides do not tell
@@ -90,7 +91,7 @@ class OpDispatch:
             raise error("E4017", op=op, argument=parameter, found="packed already", wanted=wanted)
         adapter, info = describe(op, parameter, weight)
         candidates = [item for item in self.candidates if parameter in item.packed]
-        chosen, dims = select_packing(op, candidates, param, info, layout)
+        chosen, dims = select_packing(op, self.signature, candidates, param, info, layout)
         operand = Operand(adapter, parameter, info, None, written=False)
         return packer(op, chosen, parameter, info, dims).pack(operand.hand(adapter.native(weight)))
 
@@ -134,7 +135,11 @@ class OpDispatch:
             for scalar, value in zip(signature.scalars, scalars):
                 self._number(scalar.name, value)
 
-        selection = select(op, signature, self.candidates, given, values, check_scalars)
+        candidates: Sequence[Candidate] = self.candidates
+        if not signature.tensors:  # the results tell the device
+            argument, device = (infos[0][0], infos[0][1].device) if infos else ("out", "cpu")
+            candidates = on_device(op, candidates, argument, device)
+        selection = select(op, signature, candidates, given, values, check_scalars)
         for tensor, _, info in arrays:
             if tensor.mutable:
                 self._check_written(tensor.name, info)
@@ -166,13 +171,15 @@ class OpDispatch:
             Operand(adapter, name, info, leading if spec.leading else None, written=True, result=True)
             for (name, adapter, info), spec in zip(results, specs)
         ]
-        tellers = [(adapter, info) for _, adapter, info in (*arrays, *results) if info.packed is None]
+        tellers = [(adapter, info.device) for _, adapter, info in (*arrays, *results) if info.packed is None]
+        if not self.signature.tensors:
+            tellers.append((NUMPY, "cpu"))  # what it makes where it is given no memory
         if not tellers:
             found = "it has no array to tell the framework and the device by"
             raise error("E4002", op=self.op, found=found, wanted="one with out=...")
-        adapter, first = tellers[0]
+        adapter, device = tellers[0]
         try:
-            return Plan(self.op, self.stats, adapter, selection, inputs, outputs, first.device)
+            return Plan(self.op, self.stats, adapter, selection, inputs, outputs, device)
         except Unusable as problem:
             wanted = problem.wanted
             raise error("E4017", op=self.op, argument="out", found=problem.found, wanted=wanted) from None
@@ -205,7 +212,7 @@ class OpDispatch:
             where = f"{first[1].device} here, where {first[0]!r} is"
             raise error("E4006", op=self.op, argument=argument, found=info.device, wanted=where)
         if info.dtype != spec.dtype:
-            raise dtype_error(self.op, argument, info, [spec.dtype])
+            raise result_dtype_error(self.op, argument, info, spec.dtype, wanted)
         if len(info.shape) != len(wanted):
             shown = f"{len(wanted)}, as the result has (shape {wanted})"
             raise error("E4004", op=self.op, argument=argument, found=len(info.shape), shape=info.shape, wanted=shown)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from opsgen.errors import error
+from opsgen.errors import OpsgenError, error
 from opsgen.runtime.arrays import ArrayInfo
 from opsgen.runtime.dtypes import DTYPES
 from opsgen.runtime.expressions import Expression, expression
@@ -29,6 +29,8 @@ from opsgen.runtime.manifest import (
 Shape = tuple[int, ...]
 
 _KINDS = {"cpu": ("x86",), "cuda": ("cuda", "rocm"), "rocm": ("rocm",), "npu": ("ascend",)}
+_FLOATING = ("float32", "float16", "bfloat16", "float64")  # what a parameter without a dtype can be compiled for
+_INTEGER = ("int64", "int32")  # and one of og.integer
 _DEVICE_OF = {"x86": "cpu", "cuda": "cuda", "rocm": "cuda", "ascend": "npu"}
 
 
@@ -118,7 +120,7 @@ def select(
     """
     left = _by_device(op, candidates, arrays)
     left = _by_presence(op, signature, left, [param.name for param, _ in arrays])
-    left = _by_dtype(op, left, arrays)
+    left = _by_dtype(op, signature, left, arrays)
     for param, info in arrays:
         _check_rank(op, param, info)
     dims, leading = _bind_dims(op, arrays)
@@ -137,7 +139,12 @@ def select(
 
 
 def select_packing(
-    op: str, candidates: Sequence[Candidate], param: TensorParam, info: ArrayInfo, layout: str | None
+    op: str,
+    signature: Signature,
+    candidates: Sequence[Candidate],
+    param: TensorParam,
+    info: ArrayInfo,
+    layout: str | None,
 ) -> tuple[Candidate, dict[str, int]]:
     """The kernel whose packing is right for a weight, and the sizes of the weight's dims.
 
@@ -153,20 +160,21 @@ def select_packing(
     dtypes = [next(spec.dtype for spec in item.kernel.inputs if spec.name == param.name) for item in left]
     left = [item for item, dtype in zip(left, dtypes) if dtype == info.dtype]
     if not left:
-        raise dtype_error(op, param.name, info, sorted(set(dtypes)))
+        raise _dtype_error(op, signature, param, info, sorted(set(dtypes)), candidates)
     _check_rank(op, param, info)
     dims, _ = _bind_dims(op, arrays)
     left = _by_bound_dims(op, left, dims, arrays)
-    known = sorted({item.packed[param.name].layout for item in left})
+    layouts = sorted({item.packed[param.name].layout for item in left})
     if layout is None:
         rank = max((item.level, len(item.bound)) for item in left)
         left = [item for item in left if (item.level, len(item.bound)) == rank]
-        found = f"it can have the layouts {' and '.join(known)}"
+        found = f"it can have the layouts {' and '.join(layouts)}"
     else:
         left = [item for item in left if item.packed[param.name].layout == layout]
         found = f"layout {layout!r}"
     if len({item.packed[param.name].layout for item in left}) != 1:
-        raise error("E4019", op=op, argument=param.name, found=found, wanted=f"layout={' or '.join(map(repr, known))}")
+        wanted = f"layout={' or '.join(map(repr, layouts))}"
+        raise error("E4019", op=op, argument=param.name, found=found, wanted=wanted)
     return left[0], dims
 
 
@@ -174,16 +182,22 @@ def _by_device(
     op: str, candidates: Sequence[Candidate], arrays: Sequence[tuple[TensorParam, ArrayInfo]]
 ) -> Sequence[Candidate]:
     for param, info in arrays:
-        kinds = _KINDS.get(info.device.partition(":")[0], ())
-        found = [item for item in candidates if item.kind in kinds]
-        if not found:
-            known = sorted({f"{item.kind} ({_DEVICE_OF.get(item.kind, item.kind)})" for item in candidates})
-            raise error("E4006", op=op, argument=param.name, found=info.device, wanted=" or ".join(known))
+        found = on_device(op, candidates, param.name, info.device)
         if info.device != arrays[0][1].device:
             wanted = f"{arrays[0][1].device} here, where {arrays[0][0].name!r} is"
             raise error("E4006", op=op, argument=param.name, found=info.device, wanted=wanted)
         candidates = found
     return candidates
+
+
+def on_device(op: str, candidates: Sequence[Candidate], argument: str, device: str) -> Sequence[Candidate]:
+    """Those that run where ``argument`` is. Raises E4006."""
+    kinds = _KINDS.get(device.partition(":")[0], ())
+    found = [item for item in candidates if item.kind in kinds]
+    if not found:
+        known = sorted({f"{item.kind} ({_DEVICE_OF.get(item.kind, item.kind)})" for item in candidates})
+        raise error("E4006", op=op, argument=argument, found=device, wanted=" or ".join(known))
+    return found
 
 
 def _by_presence(
@@ -202,28 +216,69 @@ def _presence(absent: Sequence[str]) -> str:
 
 
 def _by_dtype(
-    op: str, candidates: Sequence[Candidate], arrays: Sequence[tuple[TensorParam, ArrayInfo]]
+    op: str, signature: Signature, candidates: Sequence[Candidate], arrays: Sequence[tuple[TensorParam, ArrayInfo]]
 ) -> Sequence[Candidate]:
+    everything = candidates
     for index, (param, info) in enumerate(arrays):
         found = [item for item in candidates if item.dtypes[index] == info.dtype]
         if not found:
             wanted = sorted({item.dtypes[index] for item in candidates})
-            raise dtype_error(op, param.name, info, wanted)
+            raise _dtype_error(op, signature, param, info, wanted, everything)
         candidates = found
     return candidates
 
 
-def dtype_error(op: str, argument: str, info: ArrayInfo, wanted: Sequence[str]) -> Exception:
-    """E4003, with the conversion in the caller's framework and the option that would compile for his dtype."""
-    first = wanted[0]
+def _dtype_error(
+    op: str,
+    signature: Signature,
+    param: TensorParam,
+    info: ArrayInfo,
+    wanted: Sequence[str],
+    candidates: Sequence[Candidate],
+) -> OpsgenError:
+    """E4003, with the conversion in the caller's framework and the option that would compile for his dtype.
+
+    Args:
+        wanted: the dtypes that ``param`` can have in this call.
+        candidates: those of ``op``.
+    """
+    best = min(wanted, key=lambda name: (name not in ("float32", "int64"), not DTYPES[name].native))
     if info.packed is not None:
-        fix = f"Pack a weight of {first}"
+        fix = f"Pack a weight of {best}"
     elif info.framework == "torch":
-        fix = f"Convert it: {argument}.to(torch.{first})"
+        fix = f"Convert it: {param.name}.to(torch.{best})"
     else:
-        fix = f"Convert it: {argument}.astype({'np.' if DTYPES[first].native else 'ml_dtypes.'}{first})"
-    fix += f", or compile the op with --dtype {info.dtype}." if info.dtype in DTYPES else "."
-    return error("E4003", op=op, argument=argument, found=info.dtype, wanted=" or ".join(wanted), fix=fix)
+        fix = f"Convert it: {param.name}.astype({_numpy_name(best)})"
+    option = _dtype_option(signature, param, info.dtype, candidates)
+    fix += f", or compile the op with {option}." if option else "."
+    return error("E4003", op=op, argument=param.name, found=info.dtype, wanted=" or ".join(wanted), fix=fix)
+
+
+def result_dtype_error(op: str, argument: str, info: ArrayInfo, wanted: str, shape: Shape) -> OpsgenError:
+    """E4003 for the caller's memory for a result, which no conversion mends."""
+    if info.framework == "torch":
+        fix = f"Allocate it with torch.empty({shape}, dtype=torch.{wanted})."
+    elif info.framework == "numpy":
+        fix = f"Allocate it with np.empty({shape}, {_numpy_name(wanted)})."
+    else:
+        fix = f"Allocate memory of {wanted}."
+    return error("E4003", op=op, argument=argument, found=info.dtype, wanted=wanted, fix=fix)
+
+
+def _numpy_name(dtype: str) -> str:
+    return f"{'np.' if DTYPES[dtype].native else 'ml_dtypes.'}{dtype}"
+
+
+def _dtype_option(signature: Signature, param: TensorParam, dtype: str, candidates: Sequence[Candidate]) -> str | None:
+    """The option that compiles an op for a ``param`` of ``dtype``; None where its definition does not admit that."""
+    if param.dtype is None:
+        return f"--dtype {dtype}" if dtype in _FLOATING else None
+    if param.dtype != "integer" or dtype not in _INTEGER:
+        return None
+    free = {other.name for other in signature.tensors if other.dtype is None}
+    known = {spec.dtype for item in candidates for spec in item.kernel.inputs if spec.name in free}
+    floating = [name for name in _FLOATING if name in known]
+    return f"--dtype {','.join([*floating, f'{param.name}={dtype}'])}"
 
 
 def _check_rank(op: str, param: TensorParam, info: ArrayInfo) -> None:

@@ -115,6 +115,33 @@ def test_dtype(lib):
     assert lib.scale_add(X.astype(np.float64), W.astype(np.float64)).dtype == np.float64
 
 
+@pytest.mark.parametrize(
+    "declared, dtype, advice",
+    [
+        ("integer", "int32", "Convert it: index.astype(np.int64), or compile the op with --dtype float32,index=int32."),
+        ("integer", "int16", "Convert it: index.astype(np.int64)."),
+        ("integer", "float32", "Convert it: index.astype(np.int64)."),
+        ("int64", "int32", "Convert it: index.astype(np.int64)."),
+        (None, "float16", "Convert it: index.astype(np.int64), or compile the op with --dtype float16."),
+        (None, "int32", "Convert it: index.astype(np.int64)."),
+    ],
+)
+def test_dtype_that_the_definition_admits(tmp_path, declared, dtype, advice):
+    signature = Signature((TensorParam("table", ("n",)), TensorParam("index", ("...",), declared)))
+    kernel = next(kernel for kernel in handmade.kernels() if kernel.op == "pick")
+    library = load(handmade.write(tmp_path / "a.so", kernel, pick=signature))
+    with raises(f"E4003: pick: argument 'index' has dtype {dtype}; this library takes int64. {advice}"):
+        library.pick(W, np.zeros(2, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["O", "c8", ">f4", "f8"])
+def test_float32_is_proposed_where_it_serves(tmp_path, dtype):
+    same = [kernel for kernel in handmade.kernels() if kernel.symbol in ("same_bfloat16", "same_float32")]
+    library = load(handmade.write(tmp_path / "a.so", *same))
+    with pytest.raises(CallError, match=r"takes bfloat16 or float32\. Convert it: x\.astype\(np\.float32\)[.,]"):
+        library.same(np.zeros((2, 3), dtype))
+
+
 def test_rank(lib):
     with raises("E4004: scale_add: argument 'weight' has 2 dims (shape (1, 3)); wanted 1, [hidden]."):
         lib.scale_add(X, W[None])
@@ -403,7 +430,8 @@ def test_several_results_wrongly_given(lib, out, found):
     [
         (
             np.zeros((2, 3)),
-            "E4003: scale_add: argument 'out' has dtype float64; this library takes float32. Convert it",
+            "E4003: scale_add: argument 'out' has dtype float64; this library takes float32. "
+            "Allocate it with np.empty((2, 3), np.float32).",
         ),
         (
             np.zeros(6, np.float32),
