@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class DType:
 
     @property
     def bytes(self) -> int:
+        """The size of an element in storage."""
         return max(1, self.bits // 8)
 
 
@@ -65,6 +67,18 @@ LARGEST: dict[str, float] = {
     "int8": 127,
     "uint8": 255,
 }
+
+
+def as_dtype(value: Any) -> DType | None:
+    """An element type by its name, as a numpy dtype or scalar class (``np.float32``), or as it is; None for others."""
+    if isinstance(value, DType):
+        return value
+    if isinstance(value, str):
+        return DTYPES.get(value)
+    if isinstance(value, type):
+        return DTYPES.get(value.__name__.rstrip("_"))  # numpy 1 calls its class bool_
+    name = getattr(value, "name", None)
+    return DTYPES.get(name) if isinstance(name, str) and getattr(value, "isnative", False) else None
 
 
 def holds(dtype: DType, value: float) -> bool:

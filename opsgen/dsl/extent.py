@@ -20,10 +20,12 @@ class Extent:
 
     @staticmethod
     def dim(name: str) -> Extent:
+        """The extent of a dim, known when a call is made."""
         return Extent("dim", (name,))
 
     @staticmethod
     def const(value: int) -> Extent:
+        """A number, known when the op is defined."""
         return Extent("const", (int(value),))
 
     @property

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import operator
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ..errors import error
 from . import dtypes
-from .dtypes import DType
 from .extent import Extent
 from .location import user_line
 from .tensor import (
@@ -126,20 +126,22 @@ def logical_not(x: Any) -> Tensor:
     return elementwise("not", x)
 
 
-def cast(x: Any, dtype: DType | str) -> Tensor:
-    """x rounded to ``dtype``; integers drop the fraction, and where they cannot hold the number (or it is NaN) they are
-    unspecified. Casting to a half type rounds there and then; without a cast, halves round once, at the output.
+def cast(x: Any, dtype: Any) -> Tensor:
+    """x rounded to ``dtype``: og.float32, "float32" or np.float32.
+
+    Integers drop the fraction, and where they cannot hold the number (or it is NaN) they are unspecified. Casting to a
+    half type rounds there and then; without a cast, halves round once, at the output.
 
     Raises:
         DefinitionError: E1003 unknown dtype; E1011 a constant that ``dtype`` cannot hold.
     """
     x = as_tensor(x, "cast")
-    name = dtype.name if isinstance(dtype, DType) else str(dtype)
-    target = dtypes.DTYPES.get(name)
+    target = dtypes.as_dtype(dtype)
     if target is None:
-        raise error("E1003", where=user_line(), function="cast", found=f"dtype {name!r}", wanted=sorted(dtypes.DTYPES))
+        found = f"dtype {str(dtype)!r}"
+        raise error("E1003", where=user_line(), function="cast", found=found, wanted=sorted(dtypes.DTYPES))
     if isinstance(x, Const) and not dtypes.holds(target, x.value):
-        raise error("E1011", where=user_line(), found=x.value, dtype=name, limit=dtypes.LARGEST[name])
+        raise error("E1011", where=user_line(), found=x.value, dtype=target.name, limit=dtypes.LARGEST[target.name])
     if target == x.dtype and not x.weak:
         return x
     return Map("cast", (x,), x.dims, target)
@@ -427,6 +429,19 @@ def rename(x: Tensor, **names: str) -> Tensor:
     return At(x, coords, dims, exact=True)
 
 
+def _extent(value: Any, trace: Trace) -> Extent | None:
+    """The extent that a positive integer, of Python or of numpy, or og.size gives; None for anything else."""
+    if isinstance(value, Size):
+        return trace.extents[value.dim]
+    if isinstance(value, (bool, Tensor)) or not hasattr(value, "__index__"):
+        return None
+    try:
+        number = operator.index(value)
+    except TypeError:  # an array of several numbers
+        return None
+    return Extent.const(number) if number > 0 else None
+
+
 def split(x: Tensor, dim: str, **into: Any) -> Tensor:
     """One dim as several, outermost first: ``og.split(x, "hidden", heads=None, head_dim=64)``.
 
@@ -453,11 +468,8 @@ def split(x: Tensor, dim: str, **into: Any) -> Tensor:
     for name, value in into.items():
         if value is None:
             continue
-        if isinstance(value, Size):
-            extents[name] = trace.extents[value.dim]
-        elif isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            extents[name] = Extent.const(value)
-        else:
+        found = _extent(value, trace)
+        if found is None:
             raise error(
                 "E1010",
                 where=user_line(),
@@ -465,6 +477,7 @@ def split(x: Tensor, dim: str, **into: Any) -> Tensor:
                 found=f"the extent of {name!r} is {value!r}",
                 fix="Give a positive int, og.size('dim') or None.",
             )
+        extents[name] = found
         known = known * extents[name]
     if unknown:
         extents[unknown[0]] = total.divided(known)
@@ -560,7 +573,16 @@ def compute(function: Callable[..., Any], **extents: Any) -> Tensor:
     _in_definition("compute")
     trace = current()
     for name, value in extents.items():
-        trace.declare(name, trace.extents[value.dim] if isinstance(value, Size) else Extent.const(int(value)))
+        extent = _extent(value, trace)
+        if extent is None:
+            raise error(
+                "E1010",
+                where=user_line(),
+                function="compute",
+                found=f"the extent of {name!r} is {value!r}",
+                fix="Give a positive int or og.size('dim').",
+            )
+        trace.declare(name, extent)
     names = list(inspect.signature(function).parameters)
     value = as_tensor(function(*(Index(trace.resolve(n)) for n in names)), "compute")
     missing = [n for n in names if trace.resolve(n) not in value.dims]

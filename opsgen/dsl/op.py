@@ -15,7 +15,7 @@ from .extent import Extent
 from .location import definition_line, raised_line, user_line
 from .signature import Parameter
 from .spec import TensorSpec, dtype_choices
-from .tensor import At, Const, Index, Input, Scalar, Tensor, as_tensor, elementwise
+from .tensor import At, Const, Index, Input, Scalar, Tensor, as_number, as_tensor, elementwise
 from .trace import ROWS, Constraint, Frame, Trace, active, current, tracing
 
 
@@ -54,6 +54,7 @@ class Graph:
         return known if known == Extent.dim(dim) else known.substitute({n: self.extent(n) for n in known.names()})
 
     def outputs(self) -> tuple[Tensor, ...]:
+        """The values of the results, in order."""
         return tuple(r.value for r in self.results)
 
 
@@ -158,6 +159,7 @@ class Op:
 
     # -- tracing -------------------------------------------------------------------------------------------------------
     def parameter(self, name: str) -> Parameter:
+        """The parameter of that name. KeyError where there is none."""
         for p in self.parameters:
             if p.name == name:
                 return p
@@ -256,17 +258,18 @@ class Op:
             return self.function(**values)
         except (OpsgenError, InternalError):
             raise
-        except (TypeError, AttributeError) as bad:
+        except (ArithmeticError, AttributeError, LookupError, NameError, RecursionError, TypeError, ValueError) as bad:
             # A Python mistake in the definition: None used as a tensor, an unknown method. It keeps its own traceback.
+            found = str(bad) if isinstance(bad, (AttributeError, TypeError)) else f"{type(bad).__name__}: {bad}"
             fix = "Correct it; the Python error stands above this one."
             if "NoneType" in str(bad):
                 fix = "An optional tensor is None where it is absent: test it with `is None`."
             where = raised_line(bad, self.function.__code__.co_filename)
-            raise error("E1010", where=where, function=self.name, found=str(bad), fix=fix) from bad
+            raise error("E1010", where=where, function=self.name, found=found, fix=fix) from bad
 
     def _results(self, returned: Any, inputs: Sequence[Input]) -> tuple[Result, ...]:
         where = definition_line(self.function)
-        if isinstance(returned, Tensor):
+        if isinstance(returned, Tensor) or as_number(returned) is not None:
             returned = Results({"out": returned})
         if not isinstance(returned, Results):
             raise error("E1009", where=where, op=self.name, found=f"a {type(returned).__name__}")
@@ -276,8 +279,9 @@ class Op:
         lead = current().frames[-1].lead
         mutable = {i.name: i for i in inputs if i.mutable}
         for name, value in returned._named.items():
-            if isinstance(value, (int, float)):
-                value = Const(value)
+            number = as_number(value)
+            if number is not None:
+                value = Const(number)
             if not isinstance(value, Tensor):
                 raise error("E1009", where=where, op=self.name, found=f"{name}={type(value).__name__}")
             target = mutable.get(name)
@@ -429,7 +433,7 @@ def _unify(op: Op, values: dict[str, Any], trace: Trace) -> tuple[Frame, dict[st
         lead = len(value.dims) - len(spec.named)
         if lead < 0 or (lead > 0 and not spec.leading):
             refuse(f"argument {p.name!r} has dims {list(value.dims)}", f"It takes {list(spec.dims)}.")
-        if not _accepts(spec, value.dtype):
+        if value.dtype not in dtype_choices(spec):
             refuse(f"argument {p.name!r} is {value.dtype.name}", f"It takes {[d.name for d in dtype_choices(spec)]}.")
         if spec.leading:
             if lead_found and frame.lead != value.dims[:lead]:
@@ -460,10 +464,6 @@ def _unify(op: Op, values: dict[str, Any], trace: Trace) -> tuple[Frame, dict[st
                 value = _as_dim(value, dim, known)
         values[p.name] = value
     return frame, back
-
-
-def _accepts(spec: TensorSpec, dtype: DType) -> bool:
-    return dtype in dtype_choices(spec)
 
 
 def _as_dim(x: Tensor, dim: str, new: str) -> Tensor:

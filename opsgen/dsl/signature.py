@@ -37,6 +37,7 @@ class Parameter:
 
     @property
     def required(self) -> bool:
+        """Whether every call must give it."""
         return self.default is _UNSET
 
     @property

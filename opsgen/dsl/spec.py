@@ -29,8 +29,10 @@ class TensorSpec:
                 name twice.
         """
         dtype: DType | DTypeClass | None = None
-        if items and isinstance(items[-1], (DType, DTypeClass)):
-            dtype, items = items[-1], items[:-1]
+        if items and not isinstance(items[-1], str):
+            last = items[-1]
+            dtype = last if isinstance(last, DTypeClass) else dtypes.as_dtype(last)
+            items = items if dtype is None else items[:-1]
         dims: list[str] = []
         for item in items:
             name = "..." if item is Ellipsis else item

@@ -37,7 +37,6 @@ class Tensor:
     """
 
     __slots__ = ("dims", "dtype", "weak", "where")
-    __array_priority__ = 1000  # numpy scalars on the left defer to this class
 
     def __init__(self, dims: tuple[str, ...], dtype: DType, weak: bool = False) -> None:
         self.dims = dims
@@ -104,6 +103,29 @@ class Tensor:
     def __abs__(self) -> Tensor:
         return elementwise("abs", self)
 
+    def __matmul__(self, other: Any) -> NoReturn:
+        raise error(
+            "E1010",
+            where=user_line(),
+            function="@",
+            found="tensors with named dims have no last and first axis to contract",
+            fix="Name the dim: og.dot(x, y, over='dim').",
+        )
+
+    __rmatmul__ = __matmul__
+
+    # -- numpy -------------------------------------------------------------------------------------------------------
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Tensor:
+        """Operators with a numpy scalar on the left; other functions of numpy are refused, as is what has an array."""
+        name = ufunc.__name__
+        if method == "__call__" and name in _OPERATORS and not kwargs:
+            return elementwise(_OPERATORS[name], *inputs)
+        _refuse_numpy(_REDUCTIONS.get(name) if method == "reduce" else _COUNTERPARTS.get(name), f"np.{name}")
+
+    def __array_function__(self, function: Any, kinds: Any, args: Any, kwargs: Any) -> NoReturn:
+        name = function.__name__
+        _refuse_numpy(_COUNTERPARTS.get(name), f"np.{name}")
+
     # -- comparisons and logic ---------------------------------------------------------------------------------------
     def __lt__(self, other: Any) -> Tensor:
         return elementwise("lt", self, other)
@@ -157,7 +179,7 @@ class Tensor:
         """Several dims as one: see `opsgen.merge`."""
         return METHODS["merge"](self, *dims, into=into)
 
-    def cast(self, dtype: DType | str) -> Tensor:
+    def cast(self, dtype: Any) -> Tensor:
         """The values rounded to another element type."""
         return METHODS["cast"](self, dtype)
 
@@ -342,22 +364,64 @@ _LOGIC = {"and", "or", "not"}
 _FLOAT_ONLY = {
     "exp", "exp2", "log", "log1p", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "sin", "cos", "floor", "ceil", "round",
 }  # fmt: skip
-_NUMERIC = {"add", "sub", "mul", "floordiv", "mod", "neg", "abs", "max", "min", "pow", "div"}
-MAP_OPS = frozenset(_COMPARISONS | _LOGIC | _FLOAT_ONLY | _NUMERIC | {"where", "cast", "isnan"})
+_OPERATORS = {
+    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "floor_divide": "floordiv",
+    "remainder": "mod", "power": "pow", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge",
+    "equal": "eq", "not_equal": "ne", "bitwise_and": "and", "bitwise_or": "or",
+}  # fmt: skip
+"""What numpy calls the operators that it hands over when its scalar stands on the left: ``np.float32(2) * x``."""
+_COUNTERPARTS = {
+    **{name: name for name in (
+        "abs", "argmax", "argmin", "ceil", "cos", "dot", "exp", "exp2", "floor", "isnan", "log", "log1p",
+        "logical_not", "max", "mean", "min", "prod", "round", "sin", "sqrt", "sum", "tanh", "transpose", "where",
+    )},
+    "absolute": "abs", "amax": "max", "amin": "min", "concatenate": "concat", "einsum": "dot", "fabs": "abs",
+    "fmax": "max", "fmin": "min", "inner": "dot", "matmul": "dot", "maximum": "max", "minimum": "min", "rint": "round",
+    "split": "split", "swapaxes": "transpose", "take": "at", "tensordot": "dot", "vecdot": "dot",
+}  # fmt: skip
+"""Functions of numpy, and the functions of the language that do the same."""
+_REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
+
+
+def _refuse_numpy(counterpart: str | None, function: str) -> NoReturn:
+    raise error(
+        "E1010",
+        where=user_line(),
+        function=function,
+        found="numpy computes arrays, and a tensor of a definition has no values yet",
+        fix=f"Use og.{counterpart}." if counterpart else "Use the functions and operators of opsgen.",
+    )
+
+
+def as_number(value: Any) -> bool | int | float | None:
+    """A Python number or a numpy scalar as a Python number; None for anything else."""
+    if isinstance(value, (bool, int, float)):
+        return value
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a numpy scalar
+        number = value.item()
+        return number if isinstance(number, (bool, int, float)) else None
+    return None
 
 
 def as_tensor(value: Any, function: str) -> Tensor:
     """A Python number as a `Const`; tensors as they are.
 
     Raises:
-        DefinitionError: E1010 for None; E1003 for anything else.
+        DefinitionError: E1010 for None and for arrays; E1003 for anything else.
     """
     if isinstance(value, Tensor):
         return value
-    if isinstance(value, (bool, int, float)):
-        return Const(value)
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a numpy scalar
-        return Const(value.item())
+    number = as_number(value)
+    if number is not None:
+        return Const(number)
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        raise error(
+            "E1010",
+            where=user_line(),
+            function=function,
+            found=f"an operand is an array ({type(value).__module__}.{type(value).__name__})",
+            fix="Arrays are passed when the op is called: make it a parameter, such as table: og.Tensor['dim'].",
+        )
     if value is None:
         raise error(
             "E1010", where=user_line(), function=function, found="an operand is None",

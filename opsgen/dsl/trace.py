@@ -97,7 +97,7 @@ class Trace:
         return actual
 
     def require(self, expr: str, message: str) -> None:
-        """A condition on dims that every call must meet.
+        """Adds a condition on dims that every call must meet; ``message`` tells the caller what is wanted.
 
         Raises:
             DefinitionError: E1010, extents that are fixed break it.

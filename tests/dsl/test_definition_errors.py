@@ -183,7 +183,14 @@ def sum_of_bools() -> None:
         return og.sum(mask, over="a")
 
 
-@case("E1003", "return x + np.ones(3)", "a ndarray", "tensor expressions and Python numbers")
+@case("E1003", "return x * [1.0]", "a list", "tensor expressions and Python numbers")
+def a_list_as_operand() -> None:
+    @og.op
+    def f(x: og.Tensor["a"]) -> og.Tensor:
+        return x * [1.0]
+
+
+@case("E1010", "return x + np.ones(3)", "an operand is an array (numpy.ndarray)", "make it a parameter")
 def a_numpy_array_as_operand() -> None:
     @og.op
     def f(x: og.Tensor["a"]) -> og.Tensor:
@@ -479,7 +486,7 @@ def a_method_of_an_absent_tensor() -> None:
         return bias.rename(a="b")
 
 
-@case("E1010", "return np.exp(x)", "exp", "Correct it")
+@case("E1010", "return np.exp(x)", "np.exp: numpy computes arrays", "Use og.exp")
 def a_numpy_function() -> None:
     @og.op
     def f(x: og.Tensor["a"]) -> og.Tensor:
