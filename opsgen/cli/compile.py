@@ -50,7 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(
             f"{op:<24} " + ", ".join(f"{n} kernel{'s' * (n != 1)} for {manifest.kind}/{a}" for a, n in counts.items())
         )
-    print(f"{output}: {len(manifest.kernels)} kernels, {readable(size)}, {seconds:.1f} s")
+    count = len(manifest.kernels)
+    print(f"{output}: {count} kernel{'s' * (count != 1)}, {readable(size)}, {seconds:.1f} s")
     return OK
 
 

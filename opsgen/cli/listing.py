@@ -127,5 +127,9 @@ def _kernel_text(k: dict[str, Any]) -> list[str]:
     lines = [f"  {k['arch']}: {'; '.join([*chosen, ', '.join(tensors)])}"]
     lines.append(f"    region: {' and '.join(k['region']) or 'any size'}; workspace: {k['workspace']} bytes")
     lines += [f"    wanted: {c['expr']} ({c['message']})" for c in k["constraints"]]
-    groups = ", ".join(f"{g['schedule']} ({g['launches']} launch{'es' * (g['launches'] != 1)})" for g in k["groups"])
-    return [*lines, f"    {groups}"] if groups else lines
+    for g in k["groups"]:
+        launches = g["launches"] if isinstance(g["launches"], list) else []
+        count = len(launches) if isinstance(g["launches"], list) else g["launches"]
+        lines.append(f"    {g['schedule']} ({count} launch{'es' * (count != 1)})")
+        lines += [f"      {launch}" for launch in launches]
+    return lines

@@ -50,11 +50,24 @@ def test_list_of_a_file(both: tuple[Path, str, str], opsgen: Command) -> None:
     assert "x86 for avx2, avx512" in done.out
     assert "region: any size; workspace: 0 bytes" in done.out
     assert "softmax(x)" in done.out and "without residual" in done.out
+    assert "['" not in done.out
+    manifest = og.load(both[0]).manifest
+    for kernel in manifest.kernels:
+        for group in kernel.groups:
+            count = f"{len(group.launches)} launch{'es' * (len(group.launches) != 1)}"
+            shown = [f"    {group.schedule} ({count})", *(f"      {launch}" for launch in group.launches)]
+            assert "\n".join(shown) + "\n" in done.out
     found = json.loads(opsgen("list", both[0], "--json").out)
     assert found["bytes"] == both[0].stat().st_size
     assert [(k["op"], k["arch"]) for k in found["kernels"]] == [
         ("softmax", "avx2"), ("rms_norm", "avx2"), ("softmax", "avx512"), ("rms_norm", "avx512"),
     ]  # fmt: skip
+
+
+def test_one_kernel(opsgen: Command, tmp_path: Path) -> None:
+    path = tmp_path / "one.so"
+    done = opsgen("compile", "softmax", "--target", "x86/avx2", "-o", path)
+    assert done.code == 0 and f"{path}: 1 kernel, " in done.out
 
 
 def test_list_of_a_file_loads_no_code(both: tuple[Path, str, str]) -> None:

@@ -53,6 +53,7 @@ def test_doctor(process: Command) -> None:
         "torch",
     } <= set(by_name)
     assert re.search(r"\d+ threads?$", by_name["threads"]["found"])
+    assert by_name["threads"]["status"] == "ok" and by_name["threads"]["fix"] == ""
     text = process("doctor").out
     assert all(name in text for name in by_name)
 
