@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-import sys
-import warnings
 from dataclasses import dataclass
 
 
@@ -164,10 +162,6 @@ ERRORS: dict[str, ErrorEntry] = {
 }
 
 WARNINGS: dict[str, str] = {
-    "W1001": "op {op!r}: lib.{op} is Library's own; call it as lib[{op!r}](...), or name it otherwise: og.op(name=...).",
-}
-
-WARNINGS: dict[str, str] = {
     "W1001": "op {op!r}: lib.{op} is Library's own; call it as lib[{op!r}](...), or rename it: og.op(name=...).",
 }
 
@@ -195,29 +189,6 @@ def error(code: str, **values: object) -> OpsgenError:
     raised = entry.family(f"{code}: {text}")
     raised.code = code
     return raised
-
-
-def warn(code: str, **values: object) -> None:
-    """Warns with the message of ``code``, at the innermost line outside opsgen.
-
-    Args:
-        code: a key of `WARNINGS`.
-        values: the template's fields.
-
-    Raises:
-        InternalError: the code is unknown or a field is missing, which is a bug in opsgen.
-    """
-    template = WARNINGS.get(code)
-    if template is None:
-        raise InternalError(f"unknown warning code {code}")
-    try:
-        text = template.format(**values)
-    except KeyError as missing:
-        raise InternalError(f"warning {code} needs the field {missing}") from None
-    level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("opsgen."):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(f"{code}: {text}", OpsgenWarning, stacklevel=level)
 
 
 def warn(code: str, **values: object) -> None:

@@ -24,25 +24,27 @@ def elements(graph: Graph, dims: tuple[str, ...]) -> Extent:
     return count
 
 
-def node_flops(graph: Graph, node: Tensor) -> Extent:
-    """The flops of one node alone."""
-    if isinstance(node, Reduce):
-        return elements(graph, node.arg.dims)
-    if isinstance(node, Map) and node.op not in _FREE and node.dtype.kind == "float":
-        return elements(graph, node.dims) * (TRANSCENDENTAL_FLOPS if node.op in TRANSCENDENTAL else 1)
-    return Extent.const(0)
-
-
 def flops(graph: Graph, nodes: tuple[Tensor, ...] | None = None) -> Extent:
-    """The flops of a graph, or of given nodes of it."""
+    """The flops of a graph, or of given nodes of it: one term for each size of tensor."""
     found: list[Tensor] = []
     if nodes is None:
         walk(graph.outputs(), found.append)
     else:
         found.extend(nodes)
-    total = Extent.const(0)
+    terms: dict[Extent, int] = {}
+
+    def count(dims: tuple[str, ...], each: int) -> None:
+        size = elements(graph, tuple(sorted(dims)))
+        terms[size] = terms.get(size, 0) + each
+
     for node in found:
-        total = total + node_flops(graph, node)
+        if isinstance(node, Reduce):
+            count(node.arg.dims, 1)
+        elif isinstance(node, Map) and node.op not in _FREE and node.dtype.kind == "float":
+            count(node.dims, TRANSCENDENTAL_FLOPS if node.op in TRANSCENDENTAL else 1)
+    total = Extent.const(0)
+    for size, each in terms.items():
+        total = total + size * each
     return total
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from opsgen.targets.names import Target, parse
 
+from ..dsl import names
 from ..dsl.dtypes import DType
 from ..dsl.op import Op
 from ..errors import error
@@ -108,7 +109,7 @@ def build(
             raise error(
                 "E3009", found=f"{item!r} is no op", fix="Pass functions decorated with @og.op, or og.variant(op, ...)."
             )
-    _refuse_namesakes(items)
+    _check_names(items)
     if isinstance(dtypes, (str, DType)):
         dtypes = [dtypes]
     problems = enumerate_problems(items, dtypes, dims or {})
@@ -125,10 +126,16 @@ def build(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _refuse_namesakes(items: Sequence[Op | Variant]) -> None:
-    """Two different ops of one name cannot be told apart in a library: E3009."""
+def _check_names(items: Sequence[Op | Variant]) -> None:
+    """Two different ops of one name cannot be told apart in a library, and it hides names that start with _: E3009."""
     seen: dict[str, Op] = {}
     for op in (item.op if isinstance(item, Variant) else item for item in items):
+        if not names.public(op.name):
+            raise error(
+                "E3009",
+                found=f"{op.name!r} starts with _, so it is for other ops to call",
+                fix="Give it a public name: @og.op(name=...).",
+            )
         first = seen.setdefault(op.name, op)
         if first is not op:
             places = " and ".join(f"{o.function.__module__}.{o.function.__qualname__}" for o in (first, op))

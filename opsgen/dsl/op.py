@@ -121,13 +121,13 @@ class Op:
     """
 
     def __init__(self, function: Callable[..., Any], name: str, scope: dict[str, Any]) -> None:
-        if not names.public(name):
+        if not names.identifier(name):
             raise error(
                 "E1010",
                 where=definition_line(function),
                 function="op",
                 found=f"an op cannot be called {name!r}",
-                fix=f"Use an identifier ({names.RULE}) that does not start with _: @og.op(name=...).",
+                fix=f"Use an identifier ({names.RULE}): @og.op(name=...).",
             )
         self.function = function
         self.name = name

@@ -165,12 +165,37 @@ class Scope:
         key = (id(node), *(id(coords[d]) for d in node.dims))
         found = self.memo.get(key)
         if found is None:
+            for operand in self._pending(node, coords):
+                self.value(operand, coords)
             found = self._compute(node, coords)
             if not isinstance(node, (Const, Scalar, Index, Size)):
                 found = self._bind_value(node, found)
             self.memo[key] = found
             self.memo[(*key, "keep")] = tuple(coords[d] for d in node.dims)  # ids stay taken
         return found
+
+    def _pending(self, node: Tensor, coords: Mapping[str, Expr]) -> list[Tensor]:
+        """The maps below a node that are still to be computed, operands first: a long chain of them would exhaust
+        Python's stack if each asked for the one before."""
+        order: list[Tensor] = []
+        seen: set[int] = set()
+        stack: list[tuple[Tensor, bool]] = [(node, False)]
+        while stack:
+            n, done = stack.pop()
+            if done:
+                order.append(n)
+            elif isinstance(n, Map) and id(n) not in seen:
+                seen.add(id(n))
+                if not self._at_hand(n, coords):
+                    stack.append((n, True))
+                    stack.extend((a, False) for a in reversed(n.args))
+        return order[:-1]
+
+    def _at_hand(self, node: Tensor, coords: Mapping[str, Expr]) -> bool:
+        """Whether the node's value needs no computing: it was computed, is held in registers or lies in memory."""
+        if self._held(node) is not None or self.env.memory(node) is not None:
+            return True
+        return (id(node), *(id(coords[d]) for d in node.dims)) in self._home(node, coords).memo
 
     def value_in(self, node: Tensor, dtype: DType) -> Expr:
         """The node's value in the compute type of ``dtype``."""

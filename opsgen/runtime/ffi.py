@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -58,12 +59,26 @@ def set_dtype_code(tensor: Any, code: int) -> None:
     ctypes.c_uint8.from_address(tensor.__chandle__() + _DTYPE_CODE).value = code
 
 
+_opened: dict[str, list[tuple[int, int, int]]] = {}
+_opening = threading.Lock()
+
+
 def load_shared_object(path: str) -> Any:
     """The module of the shared object ``path`` (absolute, any file name); it stays loaded until the process ends.
+
+    The dynamic loader knows an object by the name that it was opened by, and would give the old one for a file that was
+    replaced since. So each content of a path is opened by a spelling of its own: one more slash in front.
 
     Raises:
         RuntimeError: the dynamic loader refuses it.
     """
-    module = tvm_ffi.get_global_func("ffi.Module.load_from_file.so")(path, "so")
+    status = os.stat(path)
+    content = (status.st_dev, status.st_ino, status.st_mtime_ns)
+    with _opening:
+        contents = _opened.setdefault(path, [])
+        if content not in contents:
+            contents.append(content)
+        spelling = "/" * contents.index(content) + path
+    module = tvm_ffi.get_global_func("ffi.Module.load_from_file.so")(spelling, "so")
     tvm_ffi.get_global_func("ffi.ModuleGlobalsAdd")(module)
     return module

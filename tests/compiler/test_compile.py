@@ -29,9 +29,31 @@ def test_two_ops_of_one_name_are_refused() -> None:
         og.compile([doubled(2.0), doubled(3.0)])
 
 
+def test_an_op_with_an_underscore_is_for_other_ops() -> None:
+    @og.op
+    def _double(x: og.Tensor["n"]) -> og.Tensor:
+        return x * 2.0
+
+    @og.op
+    def quadruple(x: og.Tensor["n"]) -> og.Tensor:
+        return _double(_double(x))
+
+    with pytest.raises(CompileError, match=r"E3009: .*'_double' starts with _.*@og.op\(name="):
+        og.compile(_double)
+    np.testing.assert_array_equal(og.compile(quadruple).quadruple(np.ones(3, np.float32)), np.full(3, 4, np.float32))
+
+
 def test_one_op_twice_is_one_op() -> None:
     op = doubled(2.0)
     assert og.compile([op, op]).ops == ("scaled",)
+
+
+def test_compiling_again_to_a_path_that_is_loaded(tmp_path: Path) -> None:
+    """The dynamic loader takes a name that it knows for the object that it has."""
+    x = np.arange(5, dtype=np.float32)
+    libs = [og.compile(doubled(factor), output=tmp_path / "lib.so") for factor in (2.0, 3.0, 5.0)]
+    for lib, factor in zip(libs, (2.0, 3.0, 5.0), strict=True):
+        np.testing.assert_array_equal(lib.scaled(x), x * np.float32(factor))
 
 
 def test_a_forked_child_leaves_the_file_to_its_parent(tmp_path: Path) -> None:

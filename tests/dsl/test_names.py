@@ -64,7 +64,7 @@ def test_results(name: str) -> None:
             return og.results(**{name: x})
 
 
-@pytest.mark.parametrize("name", ["a b", "class", "_f", "é", "", 5])
+@pytest.mark.parametrize("name", ["a b", "class", "é", "", 5])
 def test_ops(name: str) -> None:
     with pytest.raises(DefinitionError, match=rf"E1010: test_names\.py:\d+ .*: an op cannot be called {name!r}"):
 

@@ -75,3 +75,17 @@ def test_rope_with_its_angles() -> None:
     wanted = np.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)], -1)
     # The angle reaches 32, with an error of a few ulp of that.
     np.testing.assert_allclose(og.compile(rope).rope(x), wanted, atol=3e-5)
+
+
+def test_a_long_chain() -> None:
+    """Longer than Python's stack is deep."""
+
+    @og.op
+    def chain(x: og.Tensor["n"]) -> og.Tensor:
+        for i in range(400):
+            x = og.where(x > i, x * 1.001, x + 0.5)
+        return x
+
+    x = np.linspace(-3, 3, 21, dtype=np.float32)
+    # 400 steps of one rounding each.
+    np.testing.assert_allclose(og.compile(chain).chain(x), chain.evaluate(x), rtol=400 * 2.0**-23)
