@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..dsl.op import Graph, Result
+from ..dsl.op import Graph
 from ..dsl.tensor import At, Input, Map, Reduce, Tensor
 
 TRANSCENDENTAL = frozenset({"exp", "exp2", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "pow"})
@@ -75,9 +75,6 @@ class Partition:
                 stack.append((node, True))
                 stack.extend((c, False) for c in reversed(node.children()))
         return own, read
-
-    def results_of(self, group: Group) -> list[Result]:
-        return [r for r in self.graph.results if any(s is r.value for s in group.stored)]
 
 
 def read_from(home: dict[int, Group], group: Group, node: Tensor) -> Group | None:

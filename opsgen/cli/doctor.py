@@ -64,7 +64,7 @@ def examine() -> list[Check]:
         checks.append(threads())
     else:
         checks.append(Check("threads", "note", "not tried: it needs tvm-ffi, g++ and a temporary folder"))
-    return [*checks, torch(), *(optional(name) for name in ("sympy", "psutil", "xgboost"))]
+    return [*checks, torch()]
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -222,15 +222,5 @@ def torch() -> Check:
     """Not imported: that takes seconds."""
     version = _version("torch")
     if version is None or importlib.util.find_spec("torch") is None:
-        return Check(
-            "torch", "note", "not installed; only torch arrays and conversions need it", 'pip install "opsgen[torch]"'
-        )
+        return Check("torch", "note", "not installed; only torch arrays need it", 'pip install "opsgen[torch]"')
     return Check("torch", "ok", version)
-
-
-def optional(name: str) -> Check:
-    dists: dict[str, tuple[str, ...]] = {"xgboost": ("xgboost-cpu", "xgboost")}
-    version = _version(*dists.get(name, (name,)))
-    if version is None:
-        return Check(name, "note", "not installed; tuning will need it", _COMPILE)
-    return Check(name, "ok", version)

@@ -163,7 +163,7 @@ def test_a_free_result_is_no_memory_that_others_read() -> None:
 
 # -- updates -----------------------------------------------------------------------------------------------------------
 def order(found: Partition) -> list[set[str]]:
-    return [{r.name for r in found.results_of(g)} for g in found.groups]
+    return [{r.name for r in found.graph.results if any(s is r.value for s in g.stored)} for g in found.groups]
 
 
 def test_an_update_runs_after_those_who_read_the_old_value() -> None:
