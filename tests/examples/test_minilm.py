@@ -66,7 +66,7 @@ def test_one_sentence(model: MiniLM, reference: Any, length: int) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(("batch", "longest"), [(7, 256), (32, 128)])
+@pytest.mark.parametrize(("batch", "longest"), [(7, 256), (32, 128), (32, 256)])
 def test_padded_batch(model: MiniLM, reference: Any, batch: int, longest: int) -> None:
     chosen = [n for n in reversed(LENGTHS) if n <= longest]
     lengths = [chosen[i % len(chosen)] for i in range(batch)]
