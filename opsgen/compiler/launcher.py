@@ -154,17 +154,12 @@ def _value(p: Param, graph: Graph) -> str:
         return f"Float(s_{p.name})"
     if p.kind == "dim":
         return f"Int(d_{p.name})"
-    if p.kind == "stride":
-        prefix, dims = _strided(p.name, graph)
-        return f"Int({prefix}_{p.name}.stride[{dims.index(p.dim)}])"
+    if p.kind == "input_stride":
+        return f"Int(in_{p.name}.stride[{_input(graph, p.name).dims.index(p.dim)}])"
+    if p.kind == "result_stride":
+        dims = next(r.value.dims for r in graph.results if r.name == p.name)
+        return f"Int(out_{p.name}.stride[{dims.index(p.dim)}])"
     raise InternalError(f"a kernel parameter of kind {p.kind}")
-
-
-def _strided(name: str, graph: Graph) -> tuple[str, tuple[str, ...]]:
-    for node in graph.inputs:
-        if node.name == name:
-            return "in", node.dims
-    return "out", next(r.value.dims for r in graph.results if r.name == name)
 
 
 def pack_symbol(plan: Plan, packing: Packing) -> str:

@@ -24,8 +24,9 @@ from .to_tir import Environment, Memory, Scope, storage_name
 @dataclass(frozen=True)
 class Param:
     """What the launcher passes: ``kind`` is ``"input"``, ``"result"``, ``"workspace"`` (a pointer; ``name`` says
-    which), ``"scalar"``,
-    ``"dim"`` (an extent), or ``"stride"`` (of ``name``, an input or a result, along ``dim``, in elements)."""
+    which), ``"scalar"``, ``"dim"`` (an extent), ``"input_stride"`` or ``"result_stride"`` (of ``name`` along ``dim``,
+    in
+    elements; two kinds, because a result may have the name of an input)."""
 
     kind: str
     name: str
@@ -89,7 +90,7 @@ class Kernel(Environment):
     # -- memory --------------------------------------------------------------------------------------------------------
     def _pointer(self, kind: str, name: str, dtype: DType) -> Any:
         type_name = storage_name(dtype)
-        var = pointer(f"{name}_data", type_name)
+        var = pointer(f"{kind}_{name}_data", type_name)
         self._params[Param(kind, name)] = var
         buffer = view(var, type_name, name, dtype.bytes if kind != "workspace" else 64)
         self._views.append((buffer, var))
@@ -101,7 +102,7 @@ class Kernel(Environment):
             buffer = self._pointer(kind, name, dtype)
             strides: dict[str, Expr] = {}
             for d in dims[:-1]:
-                strides[d] = self._param(Param("stride", name, d), f"{name}_{d}_stride", "int64")
+                strides[d] = self._param(Param(f"{kind}_stride", name, d), f"{kind}_{name}_{d}_stride", "int64")
             if dims:
                 strides[dims[-1]] = i64(1)
             self._memory[kind, name] = Memory(name, dims, dtype, buffer, strides)

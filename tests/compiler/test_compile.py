@@ -43,6 +43,20 @@ def test_an_op_with_an_underscore_is_for_other_ops() -> None:
     np.testing.assert_array_equal(og.compile(quadruple).quadruple(np.ones(3, np.float32)), np.full(3, 4, np.float32))
 
 
+def test_a_result_may_have_the_name_of_an_input() -> None:
+    @og.op
+    def both(x: og.Tensor["a", "n"], w: og.Tensor["n"]) -> og.Results:
+        return og.results(x=x * w, w=og.sum(x, over="n"))
+
+    rng = np.random.default_rng(0)
+    x, w = rng.random((3, 9), np.float32), rng.random(9, np.float32)
+    around, sums = np.zeros((3, 40), np.float32), np.empty(3, np.float32)
+    og.compile(both).both(x, w, out=(around[:, :9], sums))  # strides that are not the input's
+    np.testing.assert_array_equal(around[:, :9], x * w)
+    assert not around[:, 9:].any()
+    np.testing.assert_allclose(sums, x.sum(axis=1, dtype=np.float64), rtol=9 * 2.0**-24)
+
+
 def test_one_op_twice_is_one_op() -> None:
     op = doubled(2.0)
     assert og.compile([op, op]).ops == ("scaled",)
