@@ -47,7 +47,6 @@ def index_limits(graph: Graph) -> dict[str, list[Extent]]:
 def entry(plan: Plan) -> dict[str, Any]:
     """The template's values for one plan."""
     graph = plan.problem.graph
-    tensors: list[dict[str, Any]] = []
     written: list[dict[str, Any]] = []
     inputs: list[dict[str, Any]] = []
     position = 1
@@ -72,7 +71,7 @@ def entry(plan: Plan) -> dict[str, Any]:
     others = [(a, b) for i, a in enumerate(written) for b in tensors if b not in written[: i + 1]]
     limits = index_limits(graph)
     by_name = {i["name"]: i for i in inputs}
-    used = {d for p in _params(plan) if p.kind == "dim" for d in (p.dim or p.name,)}
+    used = {p.name for launch in plan.launches for p in launch.params if p.kind == "dim"}
     used |= {n for x in plan.launches if x.when is not None for n in x.when[0].names()}
     used |= {n for s in plan.spaces for n in s.elements.names()}
     used |= {n for extents in limits.values() for e in extents for n in e.names()}
@@ -81,7 +80,7 @@ def entry(plan: Plan) -> dict[str, Any]:
         "symbol": plan.symbol,
         "tensors": tensors,
         "scalars": scalars,
-        "dims": [{"var": f"d_{d}", "value": v} for d, v in _dims(graph).items() if d in used],
+        "dims": [{"var": f"d_{d}", "value": v} for d, v in _dims(graph, graph.inputs).items() if d in used],
         "written": written,
         "pairs": others,
         "indices": [
@@ -111,10 +110,6 @@ def _condition(launch: Launch) -> str:
     return f"{c_expr(extent)} {comparison} {limit}"
 
 
-def _params(plan: Plan) -> list[Param]:
-    return [p for launch in plan.launches for p in launch.params]
-
-
 def _input(graph: Graph, name: str) -> Input:
     return next(i for i in graph.inputs if i.name == name)
 
@@ -133,10 +128,10 @@ def _tensor(
     }
 
 
-def _dims(graph: Graph) -> dict[str, str]:
-    """Each free dim, from the first input that has it."""
+def _dims(graph: Graph, inputs: tuple[Input, ...]) -> dict[str, str]:
+    """Each free dim, from the first of the inputs that has it."""
     found: dict[str, str] = {}
-    for node in graph.inputs:
+    for node in inputs:
         for i, d in enumerate(node.dims):
             if graph.extents[d] == Extent.dim(d):
                 found.setdefault(d, f"in_{node.name}.shape[{i}]")
@@ -176,11 +171,10 @@ def pack_entry(plan: Plan, packing: Packing) -> dict[str, Any]:
     """The template's values for the launcher that packs."""
     graph = plan.problem.graph
     source = _input(graph, packing.input)
-    dims = {d: f"in_{source.name}.shape[{i}]" for i, d in enumerate(source.dims) if graph.extents[d] == Extent.dim(d)}
     return {
         "symbol": pack_symbol(plan, packing),
         "tensor": _tensor(source.name, source.dims, source.dtype.bytes, 1, graph.leading, "in"),
-        "dims": [{"var": f"d_{d}", "value": v} for d, v in dims.items()],
+        "dims": [{"var": f"d_{d}", "value": v} for d, v in _dims(graph, (source,)).items()],
         "launch": packing.launch.name,
         "arguments": [
             "Pointer(out + kPackedHeader)" if p.kind == "workspace" else _value(p, graph) for p in packing.launch.params

@@ -23,10 +23,12 @@ from .to_tir import Environment, Memory, Scope, storage_name
 
 @dataclass(frozen=True)
 class Param:
-    """What the launcher passes: ``kind`` is ``"input"``, ``"result"``, ``"workspace"`` (a pointer; ``name`` says
-    which), ``"scalar"``, ``"dim"`` (an extent), ``"input_stride"`` or ``"result_stride"`` (of ``name`` along ``dim``,
-    in
-    elements; two kinds, because a result may have the name of an input)."""
+    """What the launcher passes.
+
+    ``kind`` is ``"input"``, ``"result"``, ``"workspace"`` (a pointer; ``name`` says which), ``"scalar"``, ``"dim"`` (an
+    extent), ``"input_stride"`` or ``"result_stride"`` (of ``name`` along ``dim``, in elements; two kinds, because a
+    result may have the name of an input).
+    """
 
     kind: str
     name: str
@@ -181,7 +183,8 @@ class Kernel(Environment):
 
     def read_elsewhere(self, node: Tensor) -> bool:
         """Whether another group reads the node."""
-        return any(g is not self.group and _reads(self.partition, g, node) for g in self.partition.groups)
+        others = (g for g in self.partition.groups if g is not self.group)
+        return any(n is node for g in others for n in self.partition.contents(g)[1])
 
     # -- the function --------------------------------------------------------------------------------------------------
     def cost(self, flops: Extent, elements: Extent, flops_per_ns: int) -> None:
@@ -203,20 +206,3 @@ def scalar_type(graph: Graph) -> str:
     wide: list[bool] = []
     walk(graph.outputs(), lambda n: wide.append(compute_type(n.dtype).name == "float64"))
     return "float64" if any(wide) else "float32"
-
-
-def _reads(partition: Partition, group: Group, node: Tensor) -> bool:
-    """Whether the group reads the node from memory."""
-    seen: set[int] = set()
-    stack: list[Tensor] = [*group.stored, *group.reductions]
-    while stack:
-        n = stack.pop()
-        if id(n) in seen:
-            continue
-        seen.add(id(n))
-        if partition.read_from(group, n) is not None:
-            if n is node:
-                return True
-            continue
-        stack.extend(n.children())
-    return False

@@ -12,12 +12,12 @@ from tvm import tirx
 from opsgen.analysis.groups import Group
 from opsgen.dsl.tensor import Tensor, walk
 from opsgen.lowering.kernel import Kernel
-from opsgen.lowering.statements import Expr, add, ceildiv, i64, mul
+from opsgen.lowering.statements import Expr, add, ceildiv, i64
 from opsgen.lowering.to_tir import Scope
 from opsgen.schedules.common.schedule import Context
 
 from .reductions import Pass, accumulator, combine, holding, over_outer, reduced
-from .vectors import unflatten, widths
+from .vectors import product_of, unflatten, widths
 
 
 def along_columns(kernel: Kernel, group: Group) -> str | None:
@@ -41,9 +41,7 @@ def build_columns(kernel: Kernel, context: Context, column: str, passes: list[Pa
     outer = tuple(d for d in group.space if d != column)
     width = max(widths(context.arch, group, 2)[0], 1)
     code = kernel.code
-    rows: Expr = i64(1)
-    for d in outer:
-        rows = mul(rows, extents[d])
+    rows = product_of(extents, outer)
     blocks = code.bind(ceildiv(extents[column], width), "blocks")
     with code.loop(code.bind(rows * blocks, "tasks"), "task", "parallel") as (task, body):
         row = body.bind(tirx.truncdiv(task, blocks), "row")

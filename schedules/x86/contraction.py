@@ -27,9 +27,9 @@ from opsgen.lowering.to_tir import Scope, compute_name
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 
 from . import direct
-from .operands import Problem, product_of
+from .operands import Problem
 from .packing import pack, packable, packed_memory, packing
-from .vectors import strips, unflatten, widths
+from .vectors import product_of, strips, unflatten, widths
 
 UNROLL = 4
 """Steps of the sum in one turn of the inner loop."""

@@ -15,8 +15,8 @@ from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, 
 from opsgen.lowering.to_tir import Scope, compute_name
 from opsgen.schedules.common.schedule import Config, Context
 
-from .operands import Problem, contiguous, product_of
-from .vectors import fold, strips, unflatten, vectorizable, widths
+from .operands import Problem, contiguous
+from .vectors import fold, product_of, strips, unflatten, vectorizable, widths
 
 ROWS = (4, 1)
 COLUMNS = (4, 1)

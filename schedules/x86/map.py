@@ -14,7 +14,7 @@ from opsgen.lowering.statements import Code, Expr, ceildiv, i64
 from opsgen.lowering.to_tir import Scope
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 
-from .vectors import strips, unflatten, widths
+from .vectors import product_of, strips, unflatten, widths
 
 
 def build(context: Context, config: Config) -> list[Launch]:
@@ -29,10 +29,7 @@ def build(context: Context, config: Config) -> list[Launch]:
     if last is None:
         kernel.store_all(Scope(kernel, kernel.code, {}))
         return [kernel.launch()]
-    rows: Expr = i64(1)
-    for d in outer:
-        rows = rows * extents[d]
-    rows = kernel.code.bind(rows, "rows")
+    rows = kernel.code.bind(product_of(extents, outer), "rows")
     blocks = kernel.code.bind(ceildiv(extents[last], config["block"]), "blocks")
     steps = widths(context.arch, group, config["registers"])
     with kernel.code.loop(rows * blocks, "task", "parallel") as (task, body):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from opsgen.analysis.groups import Group, factors
 from opsgen.dsl.tensor import Reduce, Tensor
 from opsgen.lowering.kernel import Kernel
-from opsgen.lowering.statements import Expr, i64, mul
 from opsgen.lowering.to_tir import Memory
 
 
@@ -27,13 +24,6 @@ class Problem:
         self.rows = tuple(d for d in free if d in left and d not in right)
         self.columns = tuple(d for d in free if d in right and d not in left)
         self.summed = self.node.over
-
-
-def product_of(extents: Mapping[str, Expr], dims: tuple[str, ...]) -> Expr:
-    total: Expr = i64(1)
-    for d in dims:
-        total = mul(total, extents[d])
-    return total
 
 
 def contiguous(kernel: Kernel, operand: Tensor, dim: str) -> bool:

@@ -20,8 +20,8 @@ from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, 
 from opsgen.lowering.to_tir import Memory, Scope, compute_name
 from opsgen.schedules.common.schedule import Config, Context, Packing
 
-from .operands import Problem, contiguous, product_of
-from .vectors import REGISTER_FLOATS, strips, unflatten, vectorizable
+from .operands import Problem, contiguous
+from .vectors import REGISTER_FLOATS, product_of, strips, unflatten, vectorizable
 
 MOST_DIMS = 8
 """Of a packed weight: its header has room for their extents."""

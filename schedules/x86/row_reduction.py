@@ -24,7 +24,7 @@ from opsgen.schedules.common.schedule import Config, Context, Schedule
 
 from .column_reduction import along_columns, build_columns
 from .reductions import Pass, accumulator, combine, holding, neutral, over_outer, plan_passes, reduced
-from .vectors import fold, strips, unflatten, widths
+from .vectors import fold, product_of, strips, unflatten, widths
 
 CHUNKS = 256
 """Into how many pieces the rows are cut at most; each has its own scratch row."""
@@ -55,10 +55,7 @@ def _build_rows(kernel: Kernel, context: Context, config: Config, passes: list[P
     steps = (1,) if searches(group) else widths(context.arch, group, config["registers"])
     extents = {d: kernel.extent(d) for d in (*group.space, *group.over)}
     code = kernel.code
-    rows: Expr = i64(1)
-    for d in group.space:
-        rows = mul(rows, extents[d])
-    rows = code.bind(rows, "rows")
+    rows = code.bind(product_of(extents, group.space), "rows")
     kept = [n for p in passes for n in p.keeps]
     scratch = _scratch(kernel, group, kept)
     chunk = code.bind(tirx.Max(ceildiv(rows, CHUNKS), i64(1)), "chunk")

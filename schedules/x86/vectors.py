@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvm import tirx
@@ -77,6 +77,14 @@ def fold(
             merged = combine(tirx.BufferLoad(buffers[i + 1], [lane]), tirx.BufferLoad(buffers[i], [lane]))
             body.store(buffers[i + 1], merged, lane)
     return code.bind(tirx.BufferLoad(buffers[-1], [i64(0)]), name)
+
+
+def product_of(extents: Mapping[str, Expr], dims: tuple[str, ...]) -> Expr:
+    """The number of positions along ``dims``."""
+    total: Expr = i64(1)
+    for d in dims:
+        total = mul(total, extents[d])
+    return total
 
 
 def unflatten(code: Code, index: Expr, dims: tuple[str, ...], extents: dict[str, Expr]) -> dict[str, Expr]:
