@@ -7,6 +7,7 @@ launcher fills them in
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..dsl.op import Graph, Result
 from ..dsl.tensor import Input, Scalar, Tensor, walk
 from .statements import Code, Expr, function, i64, mul, pointer, truncdiv, view
 from .to_tir import Environment, Memory, Scope, storage_name
+from .vector_math import Function
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,22 @@ class Workspace:
     dtype: DType
 
 
+Sink = Callable[[Code, Memory, Mapping[str, Expr], Expr], None]
+"""Stores a value in a memory at a position."""
+
+
 class Kernel(Environment):
     """The kernel ``name`` of a group. ``code`` is its body."""
 
-    def __init__(self, name: str, partition: Partition, group: Group, spaces: dict[str, Workspace]) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        name: str,
+        partition: Partition,
+        group: Group,
+        spaces: dict[str, Workspace],
+        elementary: Mapping[str, Function] | None = None,
+    ) -> None:
+        super().__init__(elementary)
         self.name = name
         self.graph = partition.graph
         self.partition = partition
@@ -171,15 +184,18 @@ class Kernel(Environment):
                 places.append(stored)
         return places
 
-    def store_all(self, scope: Scope) -> None:
+    def store_all(self, scope: Scope, sink: Sink | None = None) -> None:
         """Computes and stores the group's results at a position; all are read before one is written (updates)."""
-        self.store_values(scope, [(node, scope.value(node)) for node in self.group.stored])
+        self.store_values(scope, [(node, scope.value(node)) for node in self.group.stored], sink)
 
-    def store_values(self, scope: Scope, values: list[tuple[Tensor, Expr]]) -> None:
-        """Stores values of the group wherever they go."""
+    def store_values(self, scope: Scope, values: list[tuple[Tensor, Expr]], sink: Sink | None = None) -> None:
+        """Stores values of the group wherever they go: through ``sink`` if given, else at once."""
         for node, value in values:
             for place in self.destinations(node):
-                place.store(scope.code, scope.coords, value)
+                if sink is not None:
+                    sink(scope.code, place, scope.coords, value)
+                else:
+                    place.store(scope.code, scope.coords, value)
 
     def read_elsewhere(self, node: Tensor) -> bool:
         """Whether another group reads the node."""

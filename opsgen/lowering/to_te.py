@@ -22,7 +22,7 @@ from ..dsl.op import Graph
 from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Size, Tensor, common_type
 from ..errors import InternalError, error
 from .statements import Expr, constant, i64
-from .to_tir import compute_name, extreme, is_nan
+from .to_tir import compute_name, is_nan
 
 _DEPTH = 32
 """Maps nested deeper get a `te.compute` between them: TVM's passes are recursive."""
@@ -35,7 +35,7 @@ _UNARY: dict[str, Callable[[Expr], Expr]] = {
 _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
     "add": tirx.Add, "sub": tirx.Sub, "mul": tirx.Mul, "div": tirx.Div, "eq": tirx.EQ, "ne": tirx.NE, "lt": tirx.LT,
     "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE, "and": tirx.And, "or": tirx.Or,
-    "max": lambda a, b: extreme("max", a, b), "min": lambda a, b: extreme("min", a, b),
+    "max": lambda a, b: _extreme("max", a, b), "min": lambda a, b: _extreme("min", a, b),
 }  # fmt: skip
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
@@ -385,6 +385,12 @@ def _to(x: Expr, name: str) -> Expr:
     if x.ty.dtype == "bool":
         return tirx.Select(x, constant(1, name), constant(0, name))
     return tirx.Cast(name, x)
+
+
+def _extreme(op: str, a: Expr, b: Expr) -> Expr:
+    """max or min of two numbers; a float NaN on either side wins."""
+    first = a >= b if op == "max" else a <= b
+    return tirx.Select(tirx.Or(first, is_nan(a)) if a.ty.dtype.startswith("float") else first, a, b)
 
 
 def _nan(x: Expr) -> Expr:

@@ -17,7 +17,7 @@ from tvm import tirx
 from ..dsl.dtypes import DType, compute_type
 from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Size, Tensor, common_type
 from ..errors import InternalError
-from . import vector_math
+from . import instructions, vector_math
 from .statements import Code, Expr, add, constant, i64, is_constant, known, mul
 
 _INFINITY = {"float32": ("int32", 0x7FFFFFFF, 0x7F800000), "float64": ("int64", (1 << 63) - 1, 0x7FF << 52)}
@@ -44,10 +44,9 @@ def is_nan(x: Expr) -> Expr:
 def extreme(op: str, a: Expr, b: Expr) -> Expr:
     """max or min of two numbers; a float NaN on either side wins."""
     dtype = a.ty.dtype
-    first = a >= b if op == "max" else a <= b
     if dtype.startswith("float"):
-        return tirx.Select(tirx.Or(first, is_nan(a)), a, b)
-    return tirx.Select(first, a, b)
+        return instructions.call({"max": "maximum", "min": "minimum"}[op], dtype, a, b)
+    return tirx.Select(a >= b if op == "max" else a <= b, a, b)
 
 
 def load_half(bits: Expr) -> Expr:
@@ -105,7 +104,9 @@ class Memory:
 class Environment:
     """What a kernel has at hand: memory of inputs and stored nodes, scalars, extents, and values held in registers."""
 
-    def __init__(self) -> None:
+    def __init__(self, elementary: Mapping[str, vector_math.Function] | None = None) -> None:
+        self.elementary = {**vector_math.FLOAT32, **(elementary or {})}
+        """float32 functions: a target may have instructions for some."""
         self.choices: dict[int, int] = {}
         """Of maps by id: how many steps with a `Select` lie behind their variables, one after the other."""
 
@@ -333,12 +334,39 @@ class Scope:
         a, b = args
         if op in ("max", "min"):
             return extreme(op, a, b)
+        if op == "div" and name == "float32":
+            factors = self._inverse(node.args[1], coords)
+            if factors is not None:
+                return tirx.Mul(self.bind(tirx.Mul(a, factors[0])), factors[1])
         if op == "pow":
             return self._power(node, a, b, name)
         if op in ("floordiv", "mod"):
             return self._floor(op, a, b, name)
         # The node classes themselves: operators would fold x * 0 and x + 0, which are not the same for NaN and -0.
         return {"add": tirx.Add, "sub": tirx.Sub, "mul": tirx.Mul, "div": tirx.Div}[op](a, b)
+
+    def _inverse(self, node: Tensor, coords: Mapping[str, Expr]) -> tuple[Expr, Expr] | None:
+        """Two factors that divide by a value of an outer scope, if that value comes of a sum.
+
+        A division takes ten to sixteen cycles a vector, and a sum's rounding hides that of the reciprocal (half an
+        ulp). The first factor is a power of two that brings the divisor below 1: neither the reciprocal nor the first
+        product overflows or loses digits where the quotient does not, and 0, infinity and NaN divide as they should.
+        """
+        home = self._home(node, coords)
+        if home is self or not _comes_of_sum(node):
+            return None
+        key = (id(node), "inverse")
+        if key not in home.memo:
+            value = home.value(node, coords)
+            if not value.ty.dtype.startswith("float32"):
+                return None
+            i32 = lambda v: constant(v, "int32")  # noqa: E731
+            exponent = home.bind(tirx.reinterpret("int32", value) & i32(0x7F800000))
+            power = tirx.reinterpret("float32", i32(0x7E800000) - exponent)
+            scale = home.bind(tirx.Select(exponent < i32(0x7E800000), power, constant(2.0**-128, "float32")))
+            inverse = home.code.bind_apart(tirx.Div(constant(1, "float32"), tirx.Mul(value, scale)), "inverse")
+            home.memo[key] = (scale, inverse)
+        return home.memo[key]
 
     def _cast(self, source: Tensor, x: Expr, dtype: DType) -> Expr:
         name = compute_name(dtype)
@@ -376,7 +404,7 @@ class Scope:
             return x if name.startswith("uint") else tirx.Select(x < zero, tirx.Sub(zero, x), x)
         if op in ("floor", "ceil", "round"):
             return {"floor": tirx.floor, "ceil": tirx.ceil, "round": tirx.round}[op](x)
-        table = vector_math.FLOAT64 if name == "float64" else vector_math.FLOAT32
+        table = vector_math.FLOAT64 if name == "float64" else self.env.elementary
         return table[op](self.bind(x), self.bind)
 
     def _power(self, node: Map, a: Expr, b: Expr, name: str) -> Expr:
@@ -450,6 +478,22 @@ class Scope:
             return tirx.Select(divisor == b, found, zero)
         by_minus_one = tirx.Sub(zero, a) if signed else found
         return tirx.Select(b == zero, zero, tirx.Select(b == minus, by_minus_one, found))
+
+
+def _comes_of_sum(node: Tensor) -> bool:
+    """Whether a sum is among what the value is computed from in the same group or before."""
+    stack, seen = [node], set[int]()
+    while stack:
+        n = stack.pop()
+        if id(n) in seen:
+            continue
+        seen.add(id(n))
+        if isinstance(n, Reduce):
+            if n.op == "sum" and n.dtype.kind == "float":
+                return True
+        elif isinstance(n, Map):
+            stack.extend(n.args)
+    return False
 
 
 def _is_hard(node: Map) -> bool:

@@ -47,29 +47,29 @@ Bind = Callable[[Expr], Expr]
 Function = Callable[[Expr, Bind], Expr]
 
 # Added and subtracted, this rounds a float32 below 2^21 to an integer, which then stands in the low mantissa bits.
-_ROUND = 1.5 * 2.0**23
-_LOG2_E = 1.4426950408889634
-_LN2_HIGH = 0.693145751953125  # 15 bits: its product with any n that occurs is exact, with FMA or without
-_LN2_LOW = math.log(2.0) - _LN2_HIGH
+ROUND = 1.5 * 2.0**23
+LOG2_E = 1.4426950408889634
+LN2_HIGH = 0.693145751953125  # 15 bits: its product with any n that occurs is exact, with FMA or without
+LN2_LOW = math.log(2.0) - LN2_HIGH
 
 _INFINITY_BITS = 0x7F800000
 _MAGNITUDE_BITS = 0x7FFFFFFF
-_SIGN_BIT = -(2**31)
+SIGN_BIT = -(2**31)
 _EXPONENT_BITS = -(2**23)  # and the sign: what an arithmetic shift by 23 keeps
 _SQRT_HALF_BITS = 0x3F3504F3
 
 # Minimax coefficients (Remez exchange in 40 digits, relative error), lowest power first.
 # e^r = 1 + r + r^2 q(r), |r| <= ln(2)/2: 3.1e-9
-_EXP = (0.499999934485, 0.166665206296, 0.0416683878554, 0.00836871708124, 0.00138146101453)
+EXP = (0.499999934485, 0.166665206296, 0.0416683878554, 0.00836871708124, 0.00138146101453)
 # 2^f = 1 + f q(f), |f| <= 1/2: 2.0e-9
-_EXP2 = (0.693147202855, 0.240226479137, 0.0555033247115, 0.00961843735335, 0.00133988744252, 0.000153533627087)
+EXP2 = (0.693147202855, 0.240226479137, 0.0555033247115, 0.00961843735335, 0.00133988744252, 0.000153533627087)
 # log(1 + f) = f - f^2/2 + f^3 q(f), sqrt(1/2) <= 1 + f <= sqrt(2): 3.2e-8
 _LOG = (
     0.333339106737, -0.250013371528, 0.199630669044, -0.165775822619, 0.149147311311, -0.142674989868, 0.087005611496,
 )  # fmt: skip
 # e^2r - 1 = r (2 + r q(r)), |r| <= ln(2)/4: 1.3e-8
-_EXPM1_2R = (1.99999992616, 1.33332348969, 0.666675197525, 0.26772865844, 0.0888481429377)
-# 2^f - 1 = f q(f), |f| <= 1/2, relative to 2^f - 1 (_EXP2 is relative to 2^f): 1.1e-8
+EXPM1_2R = (1.99999992616, 1.33332348969, 0.666675197525, 0.26772865844, 0.0888481429377)
+# 2^f - 1 = f q(f), |f| <= 1/2, relative to 2^f - 1 (EXP2 is relative to 2^f): 1.1e-8
 _EXP2M1 = (0.693147187936, 0.240226497939, 0.0555035739092, 0.00961823758398, 0.00133907583601, 0.000154035115562)
 # -log2(1 - erf(t)) = t p(t), 0 <= t <= 3.95, relative error of the erf that comes of it: 3.6e-8
 _ERF = (
@@ -83,7 +83,7 @@ _COS = (0.0416666456701, -0.00138873156162, 2.44330826478e-5)
 _TURNS = (0x28BE60D, 0xB939105, 0x4A7F09D, 0x5F47D4D, 0x377036D, 0x8A5664F, 0x10E4107)
 
 
-def _f32(value: float) -> Expr:
+def f32(value: float) -> Expr:
     return tirx.FloatImm("float32", value)
 
 
@@ -91,99 +91,99 @@ def _f64(value: float) -> Expr:
     return tirx.FloatImm("float64", value)
 
 
-def _i32(value: int) -> Expr:
+def i32(value: int) -> Expr:
     return tirx.IntImm("int32", value)
 
 
-def _bits(x: Expr) -> Expr:
+def to_bits(x: Expr) -> Expr:
     return tirx.reinterpret("int32", x)
 
 
-def _float(bits: Expr) -> Expr:
+def from_bits(bits: Expr) -> Expr:
     return tirx.reinterpret("float32", bits)
 
 
-def _horner(x: Expr, coefficients: Sequence[float]) -> Expr:
+def horner(x: Expr, coefficients: Sequence[float]) -> Expr:
     """Polynomial in `x`, lowest power first, as a chain of FMAs."""
-    result = _f32(coefficients[-1])
+    result = f32(coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
-        result = result * x + _f32(coefficient)
+        result = result * x + f32(coefficient)
     return result
 
 
-def _at_least(bound: float, x: Expr) -> Expr:
+def at_least(bound: float, x: Expr) -> Expr:
     """max(bound, x) that keeps NaN: LLVM makes one vmaxps of it, with the operands in the order that does so."""
-    return tirx.Select(x < _f32(bound), _f32(bound), x)
+    return tirx.Select(x < f32(bound), f32(bound), x)
 
 
-def _at_most(bound: float, x: Expr) -> Expr:
+def at_most(bound: float, x: Expr) -> Expr:
     """min(bound, x) that keeps NaN."""
-    return tirx.Select(_f32(bound) < x, _f32(bound), x)
+    return tirx.Select(f32(bound) < x, f32(bound), x)
 
 
-def _clamp(x: Expr, low: float, high: float, bind: Bind) -> Expr:
-    return bind(_at_most(high, bind(_at_least(low, x))))
+def clamp(x: Expr, low: float, high: float, bind: Bind) -> Expr:
+    return bind(at_most(high, bind(at_least(low, x))))
 
 
-def _magnitude(x: Expr) -> Expr:
-    return _float(_bits(x) & _i32(_MAGNITUDE_BITS))
+def magnitude_of(x: Expr) -> Expr:
+    return from_bits(to_bits(x) & i32(_MAGNITUDE_BITS))
 
 
-def _with_sign_of(x: Expr, magnitude: Expr) -> Expr:
-    return _float(_bits(magnitude) | (_bits(x) & _i32(_SIGN_BIT)))
+def with_sign_of(x: Expr, magnitude: Expr) -> Expr:
+    return from_bits(to_bits(magnitude) | (to_bits(x) & i32(SIGN_BIT)))
 
 
 def _round_to_exponent(x: Expr, bias: int, bind: Bind) -> tuple[Expr, Expr]:
     """The integer n nearest to x as float32, and as bits whose low nine hold n + bias; |x| < 2^21."""
-    bits = bind(_bits(x + _f32(_ROUND + bias)))
-    return bind(_float(bits) - _f32(_ROUND + bias)), bits
+    bits = bind(to_bits(x + f32(ROUND + bias)))
+    return bind(from_bits(bits) - f32(ROUND + bias)), bits
 
 
 def _exponent_to_float(bits: Expr) -> Expr:
     """2^(b - 127), b in the low nine bits, 0 < b < 255."""
-    return _float(bits << _i32(23))
+    return from_bits(bits << i32(23))
 
 
 def _scale(p: Expr, bits: Expr, bind: Bind) -> Expr:
     """p * 2^n for bits of n + 254: two factors, so that denormals, zero and infinity come by one rounding."""
-    half = bind(bits >> _i32(1))
+    half = bind(bits >> i32(1))
     return p * _exponent_to_float(half) * _exponent_to_float(bits - half)
 
 
 def _exp_clamped(x: Expr, bind: Bind) -> Expr:
     """e^x for x in [-104, 89] or NaN."""
-    n, bits = _round_to_exponent(x * _f32(_LOG2_E), 254, bind)
-    r = bind(n * _f32(-_LN2_LOW) + (n * _f32(-_LN2_HIGH) + x))
-    return _scale(_horner(r, (1.0, 1.0, *_EXP)), bits, bind)
+    n, bits = _round_to_exponent(x * f32(LOG2_E), 254, bind)
+    r = bind(n * f32(-LN2_LOW) + (n * f32(-LN2_HIGH) + x))
+    return _scale(horner(r, (1.0, 1.0, *EXP)), bits, bind)
 
 
 def exp(x: Expr, bind: Bind) -> Expr:
     """e^x: Cody-Waite reduction by ln 2 (Cody and Waite, Software Manual for the Elementary Functions, 1980)."""
     # e^-104 rounds to 0 and e^89 to infinity: the clamp decides no result.
-    return _exp_clamped(_clamp(x, -104.0, 89.0, bind), bind)
+    return _exp_clamped(clamp(x, -104.0, 89.0, bind), bind)
 
 
 def exp2(x: Expr, bind: Bind) -> Expr:
     """2^x, the fraction by a polynomial."""
-    x = _clamp(x, -151.0, 129.0, bind)
+    x = clamp(x, -151.0, 129.0, bind)
     n, bits = _round_to_exponent(x, 254, bind)
-    return _scale(_horner(bind(x - n), (1.0, *_EXP2)), bits, bind)
+    return _scale(horner(bind(x - n), (1.0, *EXP2)), bits, bind)
 
 
 def sigmoid(x: Expr, bind: Bind) -> Expr:
     """1 / (1 + e^-x) as e^min(x, 0) / (1 + e^-|x|), which keeps its relative accuracy down to denormal results."""
-    e = bind(_exp_clamped(bind(_at_least(-104.0, bind(_float(_bits(x) | _i32(_SIGN_BIT))))), bind))
-    return tirx.Select(x < _f32(0.0), e, _f32(1.0)) / (e + _f32(1.0))
+    e = bind(_exp_clamped(bind(at_least(-104.0, bind(from_bits(to_bits(x) | i32(SIGN_BIT))))), bind))
+    return tirx.Select(x < f32(0.0), e, f32(1.0)) / (e + f32(1.0))
 
 
 def tanh(x: Expr, bind: Bind) -> Expr:
     """t / (t + 2), t = e^2|x| - 1 = 2^n (e^2r - 1) + (2^n - 1): no cancellation near 0, and never above 1."""
-    magnitude = bind(_at_most(10.0, bind(_magnitude(x))))
-    n, bits = _round_to_exponent(magnitude * _f32(2.0 * _LOG2_E), 127, bind)
-    r = bind(n * _f32(-math.log(2.0) / 2) + magnitude)
+    magnitude = bind(at_most(10.0, bind(magnitude_of(x))))
+    n, bits = _round_to_exponent(magnitude * f32(2.0 * LOG2_E), 127, bind)
+    r = bind(n * f32(-math.log(2.0) / 2) + magnitude)
     power = bind(_exponent_to_float(bits))
-    t = bind(power * (r * _horner(r, (2.0, *_EXPM1_2R))) + (power - _f32(1.0)))
-    return _with_sign_of(x, t / (t + _f32(2.0)))
+    t = bind(power * (r * horner(r, (2.0, *EXPM1_2R))) + (power - f32(1.0)))
+    return with_sign_of(x, t / (t + f32(2.0)))
 
 
 def erf(x: Expr, bind: Bind) -> Expr:
@@ -191,54 +191,54 @@ def erf(x: Expr, bind: Bind) -> Expr:
 
     Fitting the logarithm of erfc is what N. Juffa's erff does for large x; relative to erf it serves for all x.
     """
-    magnitude = bind(_at_most(3.95, bind(_magnitude(x))))
-    g = bind(magnitude * _horner(magnitude, [-c for c in _ERF]))
+    magnitude = bind(at_most(3.95, bind(magnitude_of(x))))
+    g = bind(magnitude * horner(magnitude, [-c for c in _ERF]))
     n, bits = _round_to_exponent(g, 127, bind)
     f = bind(g - n)
     power = bind(_exponent_to_float(bits))
-    return _with_sign_of(x, (_f32(1.0) - power) - power * (f * _horner(f, _EXP2M1)))
+    return with_sign_of(x, (f32(1.0) - power) - power * (f * horner(f, _EXP2M1)))
 
 
 def _log_of_parts(exponent: Expr, f: Expr, bind: Bind) -> Expr:
     """exponent * ln 2 + log(1 + f), sqrt(1/2) <= 1 + f <= sqrt(2)."""
     # One float32 for ln 2 is enough: where exponent is not 0 the sum is at least 0.34, its error then 0.2 ulp.
-    tail = bind(f * f) * _horner(f, (-0.5, *_LOG)) + f
-    return exponent * _f32(math.log(2.0)) + tail
+    tail = bind(f * f) * horner(f, (-0.5, *_LOG)) + f
+    return exponent * f32(math.log(2.0)) + tail
 
 
 def log(x: Expr, bind: Bind) -> Expr:
     """Natural logarithm: x = 2^e (1 + f), a polynomial in f (fdlibm's reduction)."""
-    bits = bind(_bits(x))
-    small = bits < _i32(0x00800000)
-    scaled = bind(tirx.Select(small, _bits(x * _f32(2.0**23)), bits))
-    shifted = bind(scaled - _i32(_SQRT_HALF_BITS))
-    exponent = tirx.Cast("float32", shifted >> _i32(23)) + tirx.Select(small, _f32(-23.0), _f32(0.0))
-    f = bind(_float(scaled - (shifted & _i32(_EXPONENT_BITS))) - _f32(1.0))
+    bits = bind(to_bits(x))
+    small = bits < i32(0x00800000)
+    scaled = bind(tirx.Select(small, to_bits(x * f32(2.0**23)), bits))
+    shifted = bind(scaled - i32(_SQRT_HALF_BITS))
+    exponent = tirx.Cast("float32", shifted >> i32(23)) + tirx.Select(small, f32(-23.0), f32(0.0))
+    f = bind(from_bits(scaled - (shifted & i32(_EXPONENT_BITS))) - f32(1.0))
     result = bind(_log_of_parts(exponent, f, bind))
-    no_log = tirx.Select((bits & _i32(_MAGNITUDE_BITS)) == _i32(0), _f32(-math.inf), _f32(math.nan))
-    return tirx.Select(bits <= _i32(0), no_log, tirx.Select(bits >= _i32(_INFINITY_BITS), x, result))
+    no_log = tirx.Select((bits & i32(_MAGNITUDE_BITS)) == i32(0), f32(-math.inf), f32(math.nan))
+    return tirx.Select(bits <= i32(0), no_log, tirx.Select(bits >= i32(_INFINITY_BITS), x, result))
 
 
 def log1p(x: Expr, bind: Bind) -> Expr:
     """log(1 + x): the exponent of 1 + x, then f = x 2^-e + (2^-e - 1), which an FMA rounds once."""
-    sum_bits = bind(_bits(x + _f32(1.0)))
-    shifted = bind(sum_bits - _i32(_SQRT_HALF_BITS))
-    exponent_bits = bind(shifted & _i32(_EXPONENT_BITS))
-    inverse = bind(_float(_i32(0x3F800000) - exponent_bits))
+    sum_bits = bind(to_bits(x + f32(1.0)))
+    shifted = bind(sum_bits - i32(_SQRT_HALF_BITS))
+    exponent_bits = bind(shifted & i32(_EXPONENT_BITS))
+    inverse = bind(from_bits(i32(0x3F800000) - exponent_bits))
     # 2^-128 is no normal number; from 2^30 on 1 + x is x anyway.
     f = bind(
         tirx.Select(
-            exponent_bits > _i32(30 << 23),
-            _float(sum_bits - exponent_bits) - _f32(1.0),
-            x * inverse + (inverse - _f32(1.0)),
+            exponent_bits > i32(30 << 23),
+            from_bits(sum_bits - exponent_bits) - f32(1.0),
+            x * inverse + (inverse - f32(1.0)),
         )
     )
-    result = bind(_log_of_parts(tirx.Cast("float32", shifted >> _i32(23)), f, bind))
-    bits = bind(_bits(x))
-    no_log = tirx.Select(sum_bits == _i32(0), _f32(-math.inf), _f32(math.nan))
-    result = tirx.Select(sum_bits <= _i32(0), no_log, tirx.Select(sum_bits >= _i32(_INFINITY_BITS), x, result))
+    result = bind(_log_of_parts(tirx.Cast("float32", shifted >> i32(23)), f, bind))
+    bits = bind(to_bits(x))
+    no_log = tirx.Select(sum_bits == i32(0), f32(-math.inf), f32(math.nan))
+    result = tirx.Select(sum_bits <= i32(0), no_log, tirx.Select(sum_bits >= i32(_INFINITY_BITS), x, result))
     # Keeps the sign of zero.
-    return tirx.Select((bits & _i32(_MAGNITUDE_BITS)) < _i32(0x33000000), x, result)
+    return tirx.Select((bits & i32(_MAGNITUDE_BITS)) < i32(0x33000000), x, result)
 
 
 def sqrt(x: Expr, bind: Bind) -> Expr:
@@ -271,10 +271,10 @@ def _quarter_turns(x: Expr, bind: Bind) -> tuple[Expr, Expr]:
 
 def _sin_of_quarters(n: Expr, r: Expr, bind: Bind) -> Expr:
     t = bind(r * r)
-    sine = bind(r * t) * _horner(t, _SIN) + r
-    cosine = _horner(t, (1.0, -0.5, *_COS))
-    value = tirx.Select((n & _i32(1)) == _i32(0), sine, cosine)
-    return _float(_bits(value) ^ ((n & _i32(2)) << _i32(30)))
+    sine = bind(r * t) * horner(t, _SIN) + r
+    cosine = horner(t, (1.0, -0.5, *_COS))
+    value = tirx.Select((n & i32(1)) == i32(0), sine, cosine)
+    return from_bits(to_bits(value) ^ ((n & i32(2)) << i32(30)))
 
 
 def sin(x: Expr, bind: Bind) -> Expr:
@@ -282,13 +282,13 @@ def sin(x: Expr, bind: Bind) -> Expr:
     n, r = _quarter_turns(x, bind)
     result = bind(_sin_of_quarters(n, r, bind))
     # Below 2^-12 the sine rounds to x; keeps the sign of zero.
-    return tirx.Select((_bits(x) & _i32(_MAGNITUDE_BITS)) < _i32(0x39800000), x, result)
+    return tirx.Select((to_bits(x) & i32(_MAGNITUDE_BITS)) < i32(0x39800000), x, result)
 
 
 def cos(x: Expr, bind: Bind) -> Expr:
     """Cosine, arguments reduced exactly over the whole range."""
     n, r = _quarter_turns(x, bind)
-    return _sin_of_quarters(bind(n + _i32(1)), r, bind)
+    return _sin_of_quarters(bind(n + i32(1)), r, bind)
 
 
 def _intrinsic(function: Callable[[Expr], Expr]) -> Function:

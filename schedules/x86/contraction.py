@@ -21,12 +21,13 @@ from opsgen.analysis import cost
 from opsgen.analysis.groups import Group
 from opsgen.dsl.dtypes import compute_type
 from opsgen.dsl.extent import Extent
-from opsgen.lowering.kernel import Kernel, Launch
+from opsgen.lowering.kernel import Launch
 from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul, sub, truncdiv
 from opsgen.lowering.to_tir import Scope, compute_name
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 
 from . import direct
+from .kernels import new_kernel
 from .operands import Problem
 from .packing import pack, packable, packed_memory, packing
 from .vectors import product_of, strips, unflatten, widths
@@ -61,7 +62,7 @@ class _Product:
 
     def __init__(self, context: Context, config: Config, problem: Problem) -> None:
         self.problem = problem
-        self.kernel = Kernel(f"{context.prefix}_product", context.partition, context.group, context.spaces)
+        self.kernel = new_kernel(context, "product")
         self.width = config["columns"]
         self.heights = tuple(sorted({config["rows"], config["rows_at_end"], 1}, reverse=True))
         self.packed = packed_memory(self.kernel, context, problem, self.width)

@@ -15,6 +15,7 @@ from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, 
 from opsgen.lowering.to_tir import Scope, compute_name
 from opsgen.schedules.common.schedule import Config, Context
 
+from .kernels import new_kernel
 from .operands import Problem, contiguous
 from .vectors import fold, product_of, strips, unflatten, vectorizable, widths
 
@@ -27,12 +28,12 @@ TASK_COLUMNS = 64
 
 def build(context: Context, config: Config, problem: Problem) -> Launch | None:
     """The kernel, or None where an operand is not contiguous along the innermost summed dim."""
-    kernel = Kernel(f"{context.prefix}_direct", context.partition, context.group, context.spaces)
+    kernel = new_kernel(context, "direct")
     last = problem.summed[-1]
     along = contiguous(kernel, problem.left, last) and contiguous(kernel, problem.right, last)
     if not along or not vectorizable((problem.left, problem.right)):
         return None
-    kernel = Kernel(kernel.name, context.partition, context.group, context.spaces)
+    kernel = new_kernel(context, "direct")
     return _Direct(kernel, context, problem).build()
 
 

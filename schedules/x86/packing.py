@@ -20,6 +20,7 @@ from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, 
 from opsgen.lowering.to_tir import Memory, Scope, compute_name
 from opsgen.schedules.common.schedule import Config, Context, Packing
 
+from .kernels import new_kernel
 from .operands import Problem, contiguous
 from .vectors import REGISTER_FLOATS, product_of, strips, unflatten, vectorizable
 
@@ -96,7 +97,7 @@ class _Pack:
         self.problem = problem
         self.width = config["columns"]
         self.lanes = REGISTER_FLOATS[context.arch]
-        self.kernel = Kernel(f"{context.prefix}_pack", context.partition, context.group, context.spaces)
+        self.kernel = new_kernel(context, "pack")
         self.packed = packed_memory(self.kernel, context, problem, self.width)
         self.type = compute_name(problem.node.dtype)
         dims = (*problem.batch, *problem.columns, *problem.summed)

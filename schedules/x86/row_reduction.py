@@ -1,14 +1,16 @@
 """Row reductions on x86: reductions over the same dims and the maps between them, a row at a time while it is in cache.
 
 Reductions that need each other's results run in passes over the row. An expensive value (an exponential) that a later
-pass needs too is kept in a row of scratch memory. Where the operands are contiguous along the reduced dim, vectors run
-along it and end in a tree; where they are contiguous along a result dim, column_reduction.py takes over.
+pass needs too is kept, in the row of the result or of scratch memory. While a row's results are made, the next row is
+fetched. Where the operands are contiguous along the reduced dim, vectors run along it and end in a tree; where they are
+contiguous along a result dim, column_reduction.py takes over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from tvm import tirx
 
@@ -16,29 +18,30 @@ from opsgen.analysis import cost
 from opsgen.analysis.groups import Group
 from opsgen.dsl.dtypes import compute_type
 from opsgen.dsl.extent import Extent
-from opsgen.dsl.tensor import Reduce, Tensor
+from opsgen.dsl.tensor import Tensor
 from opsgen.lowering.kernel import Kernel, Launch
-from opsgen.lowering.statements import Code, Expr, add, ceildiv, i64, mul
-from opsgen.lowering.to_tir import Held, Memory, Scope, is_nan
+from opsgen.lowering.statements import Code, Expr, add, ceildiv, i64, mul, sub
+from opsgen.lowering.to_tir import Held, Memory, Scope
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 
 from .column_reduction import along_columns, build_columns
-from .reductions import Pass, accumulator, combine, holding, neutral, over_outer, plan_passes, reduced
+from .kernels import new_kernel
+from .reductions import Pass, accumulator, combine, holding, over_outer, plan_passes, reduced
+from .search import Search, is_search, searches
+from .streaming import LINE, STREAM_BYTES, Lines, Streaming, end
 from .vectors import fold, product_of, strips, unflatten, widths
 
 CHUNKS = 256
 """Into how many pieces the rows are cut at most; each has its own scratch row."""
 
-
-def searches(group: Group) -> bool:
-    """Whether positions are reduced (argmax), which goes element by element."""
-    return any(r.op in ("argmax", "argmin") for r in group.reductions)
+_CHUNK, _ELEMENT = "(chunk)", "(element)"
+"""The dims of scratch memory; no dim of an op can have such a name."""
 
 
 def build(context: Context, config: Config) -> list[Launch]:
     """One kernel for the group."""
     group = context.group
-    kernel = Kernel(f"{context.prefix}_row_reduction", context.partition, group, context.spaces)
+    kernel = new_kernel(context, "row_reduction")
     passes = plan_passes(kernel, group)
     over_elements = cost.elements(kernel.graph, (*group.space, *group.over))
     kernel.cost(cost.flops(kernel.graph, context.computed()), over_elements, config["flops_per_ns"])
@@ -53,138 +56,186 @@ def build(context: Context, config: Config) -> list[Launch]:
 def _build_rows(kernel: Kernel, context: Context, config: Config, passes: list[Pass]) -> None:
     group = context.group
     steps = (1,) if searches(group) else widths(context.arch, group, config["registers"])
-    extents = {d: kernel.extent(d) for d in (*group.space, *group.over)}
     code = kernel.code
+    extents = {d: kernel.extent(d) for d in (*group.space, *group.over)}
     rows = code.bind(product_of(extents, group.space), "rows")
-    kept = [n for p in passes for n in p.keeps]
-    scratch = _scratch(kernel, group, kept)
+    normal = _Rows(kernel, group, passes, steps, None)
+    streaming = Streaming(
+        kernel, [n for p in passes for n in p.stores], (*group.space, *group.over), code, config["stream_bytes"]
+    )
+    streams = code.bind(streaming.chosen) if streaming.places and len(steps) > 1 else None
     chunk = code.bind(tirx.Max(ceildiv(rows, CHUNKS), i64(1)), "chunk")
     chunks = tirx.truncdiv(rows + chunk - i64(1), chunk)
     with code.loop(chunks, "task", "parallel") as (task, body):
         first = body.bind(task * chunk, "first")
         count = body.bind(tirx.Min(chunk, rows - first), "count")
-        with body.loop(count, "row") as (i, row_code):
-            row = row_code.bind(first + i, "row")
-            scope = Scope(kernel, row_code, unflatten(row_code, row, group.space, extents))
-            _row(kernel, group, scope, passes, steps, {k: (m, task) for k, m in scratch.items()})
+        if streams is None:
+            normal.build(body, task, first, count)
+        else:
+            with body.either(streams) as (past, through):
+                _Rows(kernel, group, passes, steps, streaming).build(past, task, first, count)
+                end(past)
+                normal.build(through, task, first, count)
 
 
-def _scratch(kernel: Kernel, group: Group, kept: list[Tensor]) -> dict[int, Memory]:
-    """A row of memory for each kept value and each chunk of rows."""
-    length = Extent.const(1)
-    for d in group.over:
-        length = length * kernel.graph.extent(d)
-    padded = (length + 15) // 16 * 16  # rows of two threads share no cache line
-    return {
-        id(n): kernel.workspace(
-            f"scratch{group.index}_{i}", {"chunk": Extent.const(CHUNKS), "element": padded}, compute_type(n.dtype)
-        )
-        for i, n in enumerate(kept)
-    }
+class _Rows:
+    """The rows of a task, one after the other. With ``streaming``, results that it names go past the caches."""
 
+    def __init__(
+        self, kernel: Kernel, group: Group, passes: list[Pass], steps: tuple[int, ...], streaming: Streaming | None
+    ) -> None:
+        self.kernel = kernel
+        self.group = group
+        self.passes = passes
+        self.steps = steps
+        self.streaming = streaming
+        self.extents = {d: kernel.extent(d) for d in (*group.space, *group.over)}
+        self.kept = self.places_of_kept()
+        self.read = self.rows_read()
+        self.written = [] if streaming else self.rows_of([n for p in passes for n in p.stores])
 
-def _row(
-    kernel: Kernel,
-    group: Group,
-    scope: Scope,
-    passes: list[Pass],
-    steps: tuple[int, ...],
-    scratch: dict[int, tuple[Memory, Expr]],
-) -> None:
-    code = scope.code
-    extents = {d: kernel.extent(d) for d in group.over}
-    *outer, last = group.over
-    for p in passes:
-        accumulators = {id(r): [accumulator(code, r, w, i) for i, w in enumerate(steps)] for r in p.reductions}
-        found = {id(r): _search_state(code, r) for r in p.reductions if r.op in ("argmax", "argmin")}
+    # -- memory --------------------------------------------------------------------------------------------------------
+    def is_row(self, memory: Memory) -> bool:
+        """Whether it has an element for each element of the row, contiguous along it."""
+        group = self.group
+        return set(memory.dims) == set(group.space) | set(group.over) and memory.dims[-1] == group.over[-1]
 
-        def sweep(at_scope: Scope, p: Pass = p, accumulators: dict = accumulators, found: dict = found) -> None:
-            def step(inner: Code, at: Expr, kind: str, width: int, stage: int) -> None:
-                with inner.loop(width, "lane", kind) as (lane, lanes):
-                    here = at_scope.inner(lanes, {last: add(at, lane)})
-                    _element(kernel, here, p, group, extents, lane, stage, accumulators, found, scratch)
+    def rows_of(self, nodes: list[Tensor]) -> list[Memory]:
+        return [m for n in nodes for m in self.kernel.destinations(n) if self.is_row(m)]
 
-            strips(at_scope.code, i64(0), extents[last], steps, step)
+    def rows_read(self) -> list[Memory]:
+        """The rows that a row is computed from."""
+        found: list[Memory] = []
+        stack: list[Tensor] = [*self.group.reductions, *self.group.stored]
+        seen: set[int] = set()
+        while stack:
+            n = stack.pop()
+            if id(n) in seen:
+                continue
+            seen.add(id(n))
+            memory = self.kernel.memory(n)
+            if memory is None:
+                stack.extend(n.children())
+            elif self.is_row(memory) and all(memory is not m for m in found):
+                found.append(memory)
+        return found
 
-        over_outer(scope, outer, extents, sweep)
+    def places_of_kept(self) -> dict[int, Memory]:
+        """Where kept values lie: in the row of a result that a later pass overwrites (it will be in the cache anyway),
+        or else in scratch memory of the chunk. In scratch, too, where results go past the caches, and where a result
+        overwrites a parameter, whose old value may be needed until the last pass."""
+        length = Extent.const(1)
+        for d in self.group.over:
+            length = length * self.kernel.graph.extent(d)
+        padded = (length + 15) // 16 * 16  # rows of two threads share no cache line
+        apart = self.streaming is not None or any(r.updates is not None for r in self.kernel.graph.results)
+        places: dict[int, Memory] = {}
+        for number, p in enumerate(self.passes):
+            for n in p.keeps:
+                dtype = compute_type(n.dtype)
+                later = [] if apart else self.rows_of([s for q in self.passes[number + 1 :] for s in q.stores])
+                free = [m for m in later if m.dtype == dtype and all(m is not k for k in places.values())]
+                name = f"scratch{self.group.index}_{len(places)}"
+                dims = {_CHUNK: Extent.const(CHUNKS), _ELEMENT: padded}
+                places[id(n)] = free[0] if free else self.kernel.workspace(name, dims, dtype)
+        return places
+
+    def position_of_kept(self, memory: Memory, task: Expr, coords: Mapping[str, Expr]) -> Mapping[str, Expr]:
+        if _CHUNK not in memory.dims:
+            return coords
+        position: Expr = i64(0)
+        for d in self.group.over:
+            position = add(mul(position, self.extents[d]), coords[d])
+        return {_CHUNK: task, _ELEMENT: position}
+
+    # -- code ----------------------------------------------------------------------------------------------------------
+    def build(self, body: Code, task: Expr, first: Expr, count: Expr) -> None:
+        """Rows ``first`` to ``first + count - 1``."""
+        with body.loop(count, "row") as (i, code):
+            row = code.bind(first + i, "row")
+            scope = Scope(self.kernel, code, unflatten(code, row, self.group.space, self.extents))
+            following = unflatten(code, add(row, i64(1)), self.group.space, self.extents)
+            for p in self.passes:
+                self.run(scope, p, task, following)
+            totals = [n for n in self.group.stored if set(n.dims) == set(self.group.space)]
+            self.kernel.store_values(scope, [(node, scope.value(node)) for node in totals])
+
+    def run(self, scope: Scope, p: Pass, task: Expr, following: Mapping[str, Expr]) -> None:
+        """One pass over a row; what it found is held for the next."""
+        code = scope.code
+        *outer, last = self.group.over
+        state: dict[int, Any] = {}
         for r in p.reductions:
-            if id(r) in found:
-                value = code.bind(tirx.BufferLoad(found[id(r)][1], [i64(0)]), r.op)
+            each = [accumulator(code, r, w, i) for i, w in enumerate(self.steps)] if not is_search(r) else None
+            state[id(r)] = Search.start(code, r) if each is None else each
+
+        def along(at: Scope) -> None:
+            def step(inner: Code, position: Expr, kind: str, width: int, stage: int) -> None:
+                start = {**at.coords, last: position}
+                if width > 1:
+                    self.prefetch(inner, p, start, following, width)
+                streamed = self.streaming if width > 1 and p.stores else None
+                lines = Lines(streamed, inner, width) if streamed is not None else None
+                with inner.loop(width, "lane", kind) as (lane, lanes):
+                    here = at.inner(lanes, {last: add(position, lane)})
+                    self.element(here, p, task, lane, stage, state)
+                    values = [(node, here.value(node)) for node in p.stores]
+                    self.kernel.store_values(here, values, lines.sink(lane) if lines else None)
+                if lines is not None:
+                    lines.flush(start)
+
+            length, head = self.extents[last], i64(0)
+            if self.streaming is not None and p.stores:
+                head = self.streaming.head(at.code, {**at.coords, last: i64(0)}, length)
+                with at.code.loop(head, "single") as (i, single):
+                    step(single, i, "serial", 1, len(self.steps) - 1)
+            strips(at.code, head, sub(length, head), self.steps, step)
+
+        over_outer(scope, outer, self.extents, along)
+        for r in p.reductions:
+            found = state[id(r)]
+            if isinstance(found, Search):
+                value = found.found(code, r)
             else:
-                value = fold(code, accumulators[id(r)], steps, partial(combine, r.op), r.op)
+                value = fold(code, found, self.steps, partial(combine, r.op), r.op)
             scope.held[id(r)] = holding(value)
-        scratch_held = {id(n): _load_kept(n, group, extents, *scratch[id(n)]) for n in p.keeps}
-        scope.held.update(scratch_held)
-    totals = [n for n in group.stored if set(n.dims) == set(group.space)]
-    kernel.store_values(scope, [(node, scope.value(node)) for node in totals])
+        for n in p.keeps:
+            scope.held[id(n)] = self.load_kept(self.kept[id(n)], task, scope.coords)
+
+    def load_kept(self, memory: Memory, task: Expr, row: Mapping[str, Expr]) -> Held:
+        return lambda coords: memory.load(self.position_of_kept(memory, task, {**row, **coords}))
+
+    def element(self, here: Scope, p: Pass, task: Expr, lane: Expr, stage: int, state: Mapping[int, Any]) -> None:
+        """What a pass reduces and keeps at one position (or one vector of them)."""
+        for node in p.keeps:
+            memory, value = self.kept[id(node)], here.value(node)
+            memory.store(here.code, self.position_of_kept(memory, task, here.coords), value)
+        for r in p.reductions:
+            value = reduced(here.value(r.arg), r)
+            found = state[id(r)]
+            if isinstance(found, Search):
+                found.step(here, r, value)
+            else:
+                buffer = found[stage]
+                here.code.store(buffer, combine(r.op, tirx.BufferLoad(buffer, [lane]), value), lane)
+
+    def prefetch(
+        self, code: Code, p: Pass, start: Mapping[str, Expr], following: Mapping[str, Expr], width: int
+    ) -> None:
+        """The first of several passes fetches the lines that the last will write, the last those of the next row:
+        the hardware does not look ahead past the end of a row, and reading would wait for writing to end."""
+        if p is self.passes[-1]:
+            for memory in self.read:
+                _prefetch(code, "opsgen_prefetch", memory, {**start, **following}, width)
+        if p is self.passes[0] and p is not self.passes[-1]:
+            for memory in self.written:
+                _prefetch(code, "opsgen_prefetch_write", memory, start, width)
 
 
-def _flat(group: Group, extents: dict[str, Expr], coords: Mapping[str, Expr]) -> Expr:
-    """The position in the reduced dims as one number."""
-    position: Expr = i64(0)
-    for d in group.over:
-        position = add(mul(position, extents[d]), coords[d])
-    return position
-
-
-def _load_kept(node: Tensor, group: Group, extents: dict[str, Expr], memory: Memory, task: Expr) -> Held:
-    def load(coords: Mapping[str, Expr]) -> Expr:
-        return memory.load({"chunk": task, "element": _flat(group, extents, coords)})
-
-    return load
-
-
-def _element(
-    kernel: Kernel,
-    here: Scope,
-    p: Pass,
-    group: Group,
-    extents: dict[str, Expr],
-    lane: Expr,
-    stage: int,
-    accumulators: dict[int, list],
-    found: dict[int, tuple],
-    scratch: dict[int, tuple[Memory, Expr]],
-) -> None:
-    """What one pass does at one position (or one vector of them)."""
-    for node in p.keeps:
-        memory, task = scratch[id(node)]
-        value = here.value(node)
-        memory.store(here.code, {"chunk": task, "element": _flat(group, extents, here.coords)}, value)
-    for r in p.reductions:
-        value = reduced(here.value(r.arg), r)
-        if id(r) in found:
-            _search_step(here, r, value, found[id(r)])
-            continue
-        buffer = accumulators[id(r)][stage]
-        here.code.store(buffer, combine(r.op, tirx.BufferLoad(buffer, [lane]), value), lane)
-    kernel.store_values(here, [(node, here.value(node)) for node in p.stores])
-
-
-def _search_state(code: Code, r: Reduce) -> tuple:
-    """The best value so far, its position (0 where there is nothing to search), and whether there was one."""
-    start = neutral(r)
-    best, position = code.local(start.ty.dtype, 1, "best"), code.local("int64", 1, "position")
-    code.store(best, start, i64(0))
-    code.store(position, i64(0), i64(0))
-    seen = code.local("int32", 1, "seen")
-    code.store(seen, tirx.IntImm("int32", 0), i64(0))
-    return best, position, seen
-
-
-def _search_step(here: Scope, r: Reduce, value: Expr, state: tuple) -> None:
-    """The first extreme wins; the first NaN wins over all."""
-    best, position, seen = state
-    old = here.bind(tirx.BufferLoad(best, [i64(0)]))
-    better = value > old if r.op == "argmax" else value < old
-    if value.ty.dtype.startswith("float"):
-        better = tirx.And(tirx.Or(better, is_nan(value)), tirx.Not(is_nan(old)))
-    fresh = tirx.EQ(tirx.BufferLoad(seen, [i64(0)]), tirx.IntImm("int32", 0))
-    take = here.bind(tirx.Or(fresh, better))
-    code = here.code
-    code.store(position, tirx.Select(take, here.coords[r.over[0]], tirx.BufferLoad(position, [i64(0)])), i64(0))
-    code.store(best, tirx.Select(take, value, old), i64(0))
-    code.store(seen, tirx.IntImm("int32", 1), i64(0))
+def _prefetch(code: Code, function: str, memory: Memory, coords: Mapping[str, Expr], width: int) -> None:
+    offset = code.bind(memory.offset(coords), "ahead")
+    for i in range(0, width, max(LINE // memory.dtype.bytes, 1)):
+        code.call(function, tirx.address_of(tirx.BufferLoad(memory.buffer, [offset + i64(i)])))
 
 
 SCHEDULE = Schedule(
@@ -192,8 +243,8 @@ SCHEDULE = Schedule(
     target="x86",
     pattern="row_reduction",
     region="any row reduction on avx2 and avx512",
-    knobs={"registers": (1, 2, 4), "flops_per_ns": (8,)},
+    knobs={"registers": (1, 2, 4), "flops_per_ns": (8,), "stream_bytes": STREAM_BYTES},
     serves=lambda group, arch: True,
-    default=lambda group, arch: {"registers": 4, "flops_per_ns": 8},
+    default=lambda group, arch: {"registers": 4, "flops_per_ns": 8, "stream_bytes": STREAM_BYTES[0]},
     build=build,
 )

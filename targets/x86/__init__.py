@@ -20,9 +20,9 @@ class Arch:
 
 
 ARCHS: dict[str, Arch] = {
-    "avx2": Arch("avx2", "x86-64-v3", (), 8, 16),
+    "avx2": Arch("avx2", "x86-64-v3", ("+prfchw",), 8, 16),
     # LLVM prefers 256-bit vectors where it vectorises on its own; kernels here are written for 512.
-    "avx512": Arch("avx512", "x86-64-v4", ("-prefer-256-bit",), 16, 32),
+    "avx512": Arch("avx512", "x86-64-v4", ("-prefer-256-bit", "+prfchw"), 16, 32),
 }
 
 

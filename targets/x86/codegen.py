@@ -12,7 +12,7 @@ from tvm.tirx import compilation_pipeline
 
 from opsgen.errors import error
 
-from . import ARCHS
+from . import ARCHS, instructions
 
 _PIPELINE = "opsgen_x86"
 
@@ -53,6 +53,9 @@ def build(functions: dict[str, Any], arch: str) -> Any:
         CompileError: E3005, TVM or LLVM refuses them.
     """
     level = ARCHS[arch]
+    instructions.register()
+    first, *_ = functions
+    functions = {**functions, first: _with_instructions(functions[first], arch)}
     options: dict[str, Any] = {"kind": "llvm", "mcpu": level.mcpu, "mtriple": "x86_64-linux-gnu"}
     if level.mattr:
         options["mattr"] = list(level.mattr)
@@ -65,6 +68,13 @@ def build(functions: dict[str, Any], arch: str) -> Any:
         raise error(
             "E3005", tool="TVM", status="an exception", found=lines[-1] if lines else type(failure).__name__
         ) from failure
+
+
+def _with_instructions(function: Any, arch: str) -> Any:
+    """The function, taking the LLVM IR of our instructions into the module with it."""
+    source = tvm.ir.StringImm(instructions.functions(arch))
+    body = tirx.AttrStmt(tirx.IntImm("int32", 0), "pragma_import_llvm", source, function.body)
+    return function.with_body(body)
 
 
 def write_object(module: Any, path: str) -> None:
