@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         log,
         log1p,
         logical_not,
+        logsumexp,
         max,
         mean,
         merge,
@@ -71,6 +72,8 @@ if TYPE_CHECKING:
         prod,
         rename,
         require,
+        require_lengths,
+        require_offsets,
         round,
         rsqrt,
         sigmoid,
@@ -99,8 +102,8 @@ _HOMES = {
     "opsgen.dsl.functions": (
         "abs", "argmax", "argmin", "at", "cast", "ceil", "compute", "concat", "cos", "dot", "erf", "exp", "exp2",
         "floor", "index", "isnan",
-        "log", "log1p", "logical_not", "max", "mean", "merge", "min", "prod", "rename", "require", "round", "rsqrt",
-        "sigmoid", "sin",
+        "log", "log1p", "logical_not", "logsumexp", "max", "mean", "merge", "min", "prod", "rename", "require",
+        "require_lengths", "require_offsets", "round", "rsqrt", "sigmoid", "sin",
         "size", "softmax", "split", "sqrt", "sum", "tanh", "transpose", "where",
     ),
 }  # fmt: skip

@@ -156,6 +156,16 @@ ERRORS: dict[str, ErrorEntry] = {
         _L, "{path}: op {op!r} takes other arguments than in {other}. Compile both files from one definition."
     ),
     "E4023": ErrorEntry(_L, "this library was loaded from {found} files; {what} is of one. Load that file alone."),
+    "E4024": ErrorEntry(
+        _L,
+        "{op}: argument {argument!r} holds offset {found} at position {position}; wanted {wanted}. Offsets start at 0, "
+        "never fall, and end at the number of tokens: pass the running sum of the lengths, with a 0 before it.",
+    ),
+    "E4025": ErrorEntry(
+        _L,
+        "{op}: argument {argument!r} holds length {found} at position {position}; it must lie in [0, {limit}]. "
+        "Pass no more than there is memory for.",
+    ),
     # --- E6xxx: resources -------------------------------------------------------------------------------------------
     "E6001": ErrorEntry(_R, "{op}: {found} bytes of workspace could not be allocated. Use a smaller problem."),
     "E6003": ErrorEntry(_R, "{path}: {found} bytes free; {wanted} needed. Free some disk."),

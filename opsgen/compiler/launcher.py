@@ -75,6 +75,7 @@ def entry(plan: Plan) -> dict[str, Any]:
     used |= {n for x in plan.launches if x.when is not None for n in x.when[0].names()}
     used |= {n for s in plan.spaces for n in s.elements.names()}
     used |= {n for extents in limits.values() for e in extents for n in e.names()}
+    used |= {n for c in graph.checks for n in graph.extent(c.dim).names()}
     return {
         "title": f"{graph.op} {dict(graph.attributes) or ''} without {sorted(graph.absent)} on {plan.target}",
         "symbol": plan.symbol,
@@ -83,10 +84,15 @@ def entry(plan: Plan) -> dict[str, Any]:
         "dims": [{"var": f"d_{d}", "value": v} for d, v in _dims(graph, graph.inputs).items() if d in used],
         "written": written,
         "pairs": others,
-        "indices": [
-            {"var": by_name[n]["var"], "name": n, "limit": c_expr(e), "type": _INDEX_TYPES[_input(graph, n).dtype.name]}
-            for n, extents in limits.items()
-            for e in extents
+        "checks": [
+            {
+                "function": function,
+                "type": _INDEX_TYPES[_input(graph, n).dtype.name],
+                "var": by_name[n]["var"],
+                "name": n,
+                "limit": c_expr(e),
+            }
+            for function, n, e in _checks(graph, limits)
         ],
         "slots": [
             [{"var": f"w_{s.name}", "bytes": f"{c_expr(s.elements)} * {s.dtype.bytes}"} for s in slot]
@@ -101,6 +107,13 @@ def entry(plan: Plan) -> dict[str, Any]:
             for launch in plan.launches
         ],
     }
+
+
+def _checks(graph: Graph, limits: dict[str, list[Extent]]) -> list[tuple[str, str, Extent]]:
+    """What is checked of the elements of inputs: the function that does it, the input, the limit."""
+    indices = [("Indices", n, e) for n, extents in limits.items() for e in extents]
+    functions = {"offsets": "Offsets", "lengths": "Lengths"}
+    return indices + [(functions[c.kind], c.input, graph.extent(c.dim)) for c in graph.checks]
 
 
 def _condition(launch: Launch) -> str:

@@ -123,6 +123,7 @@ def serialize(graph: Graph) -> str:
     inputs = [[i.name, list(i.dims), i.dtype.name] for i in graph.inputs]
     extents = {d: str(e) for d, e in graph.extents.items()}
     constraints = [[c.expr, c.message] for c in graph.constraints]
+    constraints += [[c.kind, c.input, c.dim] for c in graph.checks]
     return json.dumps([graph.op, lines, results, inputs, extents, constraints], sort_keys=True)
 
 

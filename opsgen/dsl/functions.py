@@ -32,7 +32,7 @@ from .tensor import (
     common_type,
     elementwise,
 )
-from .trace import Trace, active, current
+from .trace import Check, Trace, active, current
 
 
 # -- elementwise -------------------------------------------------------------------------------------------------------
@@ -251,10 +251,44 @@ def dot(a: Any, b: Any, over: Any) -> Tensor:
     return sum(elementwise("mul", a, b), over)
 
 
-def softmax(x: Any, over: str) -> Tensor:
-    """exp(x - max(x)) / sum(exp(x - max(x))) along a dim."""
-    shifted = exp(elementwise("sub", x, _reduce("max", x, over)))
-    return shifted / sum(shifted, over)
+def softmax(x: Any, over: str, where: Any = None) -> Tensor:
+    """exp(x - max(x)) / sum(exp(x - max(x))) along a dim.
+
+    With ``where``, a bool tensor that may have dims of its own, elements at which it is False are not there: they give
+    0, whatever x holds, and so does a row without any other. A row of -inf alone that is there has no softmax: NaN.
+    """
+    _, shifted, total = _exponentials(x, over, where)
+    return shifted / (total if where is None else elementwise("where", total == 0, 1.0, total))
+
+
+def logsumexp(x: Any, over: str, where: Any = None) -> Tensor:
+    """max(x) + log(sum(exp(x - max(x)))) along a dim, in float32 at least; over nothing it is -inf.
+
+    ``where`` is as for `softmax`, whose maximum, exponentials and sum of the same operands it shares.
+    """
+    largest, _, total = _exponentials(x, over, where)
+    found = largest + log(total)
+    return cast(found, dtypes.compute_type(found.dtype))
+
+
+def _exponentials(x: Any, over: str, where: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """max(x), exp(x - max(x)) and its sum along a dim: the same nodes for the same operands."""
+    x = as_tensor(x, "softmax")
+    _in_definition("softmax")
+    names = (over,) if isinstance(over, str) else tuple(over)
+    key = ("exponentials", id(x), id(where), *(current().lookup(n) for n in names))
+    known = current().shared.get(key)
+    if known is None:
+        # One masked value for maximum and exponential alike: what is read twice is stored once.
+        inside = x if where is None else elementwise("where", where, x, float("-inf"))
+        largest = _reduce("max", inside, over)
+        shifted = exp(elementwise("sub", inside, largest))
+        if where is not None:  # where all are masked, -inf - -inf is NaN
+            shifted = elementwise("where", where, shifted, 0.0)
+        # With the operands: while they are kept, no other node gets their ids.
+        known = current().shared[key] = (largest, shifted, sum(shifted, over), x, where)
+    found: Any = known
+    return found[0], found[1], found[2]
 
 
 # -- positions and sizes -----------------------------------------------------------------------------------------------
@@ -283,6 +317,45 @@ def require(condition: str, message: str) -> None:
     except SyntaxError as bad:
         _refuse_condition(f"{condition!r} is no expression ({bad.msg})")
     current().require(ast.unparse(_with_extents(tree.body)), message)
+
+
+def require_offsets(offsets: Tensor, dim: str) -> None:
+    """``offsets``, a vector of integers, cuts a dim into runs that follow each other: the packed sequences of a batch.
+
+    Run s is offsets[s] <= position < offsets[s + 1]; runs may be empty. The elements start at 0, never fall and end at
+    the dim's extent: a call with others gets E4024 before anything runs. Offsets that the op computes, and that are no
+    input's elements, are not checked.
+    """
+    source = _checked("require_offsets", offsets, dim, vector=True)
+    trace = current()
+    trace.require(f"({trace.extents[offsets.dims[0]]}) > 0", f"{offsets.dims[0]} counts the sequences, and one more")
+    if source is not None:
+        _add_check(Check("offsets", source.name, trace.resolve(dim)))
+
+
+def require_lengths(lengths: Tensor, dim: str) -> None:
+    """The elements of ``lengths``, integers, say how much of a dim is there: they lie in [0, extent].
+
+    A call with others gets E4025 before anything runs. Lengths that the op computes are not checked.
+    """
+    source = _checked("require_lengths", lengths, dim, vector=False)
+    if source is not None:
+        _add_check(Check("lengths", source.name, current().resolve(dim)))
+
+
+def _checked(function: str, x: Any, dim: str, vector: bool) -> Input | None:
+    """The input whose elements are checked, None for values that the op computes; refuses all but integer tensors."""
+    trace = _of(x, function)
+    trace.resolve(dim)
+    if x.dtype.kind not in ("int", "uint") or (vector and len(x.dims) != 1):
+        wanted = "a vector of integers" if vector else "integers"
+        raise error("E1003", where=user_line(), function=function, found=repr(x), wanted=wanted)
+    return checked_input(x)
+
+
+def _add_check(check: Check) -> None:
+    if check not in current().checks:
+        current().checks.append(check)
 
 
 _CONDITION = (
@@ -615,6 +688,7 @@ __all__ = [
     "log",
     "log1p",
     "logical_not",
+    "logsumexp",
     "max",
     "mean",
     "merge",
@@ -622,6 +696,8 @@ __all__ = [
     "prod",
     "rename",
     "require",
+    "require_lengths",
+    "require_offsets",
     "round",
     "rsqrt",
     "sigmoid",

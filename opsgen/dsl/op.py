@@ -16,7 +16,7 @@ from .location import definition_line, raised_line, user_line
 from .signature import Parameter
 from .spec import TensorSpec, dtype_choices
 from .tensor import At, Const, Index, Input, Scalar, Tensor, as_number, as_tensor, elementwise
-from .trace import ROWS, Constraint, Frame, Trace, active, current, tracing
+from .trace import ROWS, Check, Constraint, Frame, Trace, active, current, tracing
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Graph:
     absent: frozenset[str]
     leading: bool
     """Whether some input has "...": then the dim "rows" stands for its flattened leading dims."""
+    checks: tuple[Check, ...] = ()
 
     def extent(self, dim: str) -> Extent:
         """A dim's extent over free dims only."""
@@ -241,6 +242,7 @@ class Op:
             chosen,
             absent,
             leading,
+            tuple(trace.checks),
         )
 
     def _attribute(self, p: Parameter, given: Mapping[str, Any]) -> Any:

@@ -27,6 +27,17 @@ class Constraint:
     message: str
 
 
+@dataclass(frozen=True)
+class Check:
+    """A condition on the elements of an input that a call must meet: ``kind`` is ``"offsets"`` (they start at 0, never
+    fall, and end at the extent of ``dim``) or ``"lengths"`` (each lies in [0, extent of ``dim``]).
+    """
+
+    kind: str
+    input: str
+    dim: str
+
+
 @dataclass
 class Frame:
     """The dim names of one op being traced and what the graph calls them; ``lead`` is what its ``"..."`` stands for."""
@@ -42,7 +53,10 @@ class Trace:
     op: str
     extents: dict[str, Extent] = field(default_factory=dict)
     constraints: list[Constraint] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
     frames: list[Frame] = field(default_factory=list)
+    shared: dict[tuple[object, ...], tuple[object, ...]] = field(default_factory=dict)
+    """Nodes that functions of the language made for given operands, to be used again for the same ones."""
 
     def fresh(self, name: str) -> str:
         """``name``, or the first of name_2, name_3, … that no dim has yet."""

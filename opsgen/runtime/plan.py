@@ -185,11 +185,18 @@ class Plan:
             except Exception as second:
                 failure, kind = second, _kind(second)
         fields = str(failure).split("|")
-        if kind == "OpsgenIndex" and len(fields) == 4 and fields[2].isdigit():
+        if kind in ("OpsgenIndex", "OpsgenLength") and len(fields) == 4 and fields[2].isdigit():
             name, value, position, limit = fields
             shape = next((operand.info.shape for operand in self._inputs if operand.name == name), ())
             where = [int(i) for i in np.unravel_index(int(position), shape)] if shape else int(position)
-            raise error("E4009", op=self._op, argument=name, found=value, position=where, limit=limit) from None
+            code = "E4009" if kind == "OpsgenIndex" else "E4025"
+            raise error(code, op=self._op, argument=name, found=value, position=where, limit=limit) from None
+        if kind == "OpsgenOffsets" and len(fields) == 5:
+            name, value, position, low, high = fields
+            wanted = low if int(low) >= int(high) else f"{low} to {high}"
+            raise error(
+                "E4024", op=self._op, argument=name, found=value, position=int(position), wanted=wanted
+            ) from None
         if kind == "OpsgenMemory":
             raise error("E6001", op=self._op, found=fields[0]) from None
         text = f"{self._op}: the launcher failed with {kind or type(failure).__name__}: {failure}"
