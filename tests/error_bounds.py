@@ -38,6 +38,14 @@ def _times(a: Array, b: Array) -> Array:
     return np.where((a == 0) | (b == 0), 0.0, a * b)
 
 
+def _roundings(n: Map) -> int:
+    """Of an operation. A division by what comes of a sum may be a product with the reciprocal."""
+    sums: list[Tensor] = []
+    if n.op == "div":
+        walk((n.args[1],), lambda m: sums.append(m) if isinstance(m, Reduce) and m.op == "sum" else None)
+    return 2 if sums else 1
+
+
 class _Bounds:
     def __init__(self, run: Evaluator) -> None:
         self.run = run
@@ -54,12 +62,12 @@ class _Bounds:
             unit, finite = UNIT[kind.name], np.isfinite(value)
             own = 0.0
             if isinstance(n, Map) and n.op not in _EXACT:
-                own = unit * (_FUNCTION_UNITS if n.op in _MONOTONE | {"sin", "cos", "pow"} else 1)
+                own = unit * (_FUNCTION_UNITS if n.op in _MONOTONE | {"sin", "cos", "pow"} else _roundings(n))
             if isinstance(n, Const):
                 # A stand-in for infinity is rounded too, but is only compared, and subtracted from itself.
                 own = 0.0 if float(np.float32(n.value)) == float(n.value) or abs(n.value) > 1e20 else unit
-            if isinstance(n, Scalar):
-                own = UNIT["float32"]
+            if isinstance(n, Scalar):  # passed as a float32, which holds whole numbers exactly
+                own = 0.0 if np.float32(value) == value else UNIT["float32"]
             if isinstance(n, Map) and n.op == "cast" and n.dtype.name in ("float16", "bfloat16"):
                 own = UNIT[n.dtype.name]
                 error[finite] += SMALLEST[n.dtype.name]

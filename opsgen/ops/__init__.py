@@ -1,5 +1,7 @@
 """The standard Transformer operators, one a file: ``from opsgen.ops import rms_norm`` gives the op.
 
+`flex_attention` makes an op: it takes functions that say which.
+
 A file is imported when its op is first asked for; importing this package imports none of them.
 """
 
@@ -14,38 +16,57 @@ if TYPE_CHECKING:
     from ..dsl import Op
     from .add_layer_norm import add_layer_norm
     from .add_rms_norm import add_rms_norm
+    from .alibi_attention import alibi_attention
     from .attention import attention
+    from .block_sparse_attention import block_sparse_attention
+    from .causal_attention import causal_attention
     from .embedding import embedding
+    from .flex_attention import flex_attention
     from .gelu import gelu
     from .layer_norm import layer_norm
     from .linear import linear
     from .masked_attention import masked_attention
     from .masked_mean_pool import masked_mean_pool
+    from .paged_attention import paged_attention
     from .relu import relu
     from .rms_norm import rms_norm
+    from .scaled_dot_product_attention import scaled_dot_product_attention
     from .silu import silu
+    from .sliding_window_attention import sliding_window_attention
+    from .softcap_attention import softcap_attention
     from .softmax import softmax
     from .swiglu import swiglu
+    from .varlen_attention import varlen_attention
 
 __all__ = [
     "add_layer_norm",
     "add_rms_norm",
+    "alibi_attention",
     "all_ops",
     "attention",
+    "block_sparse_attention",
+    "causal_attention",
     "embedding",
+    "flex_attention",
     "gelu",
     "layer_norm",
     "linear",
     "masked_attention",
     "masked_mean_pool",
+    "paged_attention",
     "relu",
     "rms_norm",
+    "scaled_dot_product_attention",
     "silu",
+    "sliding_window_attention",
+    "softcap_attention",
     "softmax",
     "swiglu",
+    "varlen_attention",
 ]
 
 _NAMES = tuple(name for name in __all__ if name != "all_ops")
+_BUILDERS = ("flex_attention",)
 
 
 class _OpsPackage(ModuleType):
@@ -65,7 +86,7 @@ sys.modules[__name__].__class__ = _OpsPackage
 
 def all_ops() -> dict[str, Op]:
     """Every standard op by name; imports the files of all."""
-    return {name: __getattr__(name) for name in _NAMES}
+    return {name: __getattr__(name) for name in _NAMES if name not in _BUILDERS}
 
 
 def __getattr__(name: str) -> Any:

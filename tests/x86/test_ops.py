@@ -24,7 +24,8 @@ from tests import arrays
 from tests.error_bounds import bounded
 
 ARCHS = ("avx2", "avx512")
-OPS = all_ops()
+# Heads that are shared, offsets and page tables are not drawn at random: test_attention.py has those ops.
+OPS = {name: op for name, op in all_ops().items() if "kv_heads" not in op.dims}
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 ROWS = (0, 1, 2, 5, 6, 7, 12, 13, 25)
