@@ -40,8 +40,8 @@ def derive(running: Running, node: Reduce, moving: Sequence[Reduce]) -> Link:
         raise Undecided(f"{node.op} of a value that moves has no running form")
     if any(n.op not in REDUCTIONS for n in moving):
         raise Undecided("the position that argmax or argmin finds moves by jumps")
-    if map_count(node.arg) > MOST_MAPS:
-        raise Undecided(f"its argument has more than {MOST_MAPS} maps")
+    if map_count(node.arg, moving) > MOST_MAPS:
+        raise Undecided(f"more than {MOST_MAPS} maps lie between them")
     whole = running.lower(node.arg, moving)
     rest, outer = split(node.arg, node.op, running.over, dependent(node.arg, moving))
     if outer and not _same(running, node, whole, rest, outer, moving):
@@ -155,15 +155,14 @@ def _bound(running: Running, link: Link, found: Separation) -> tuple[Bounded, st
     if link.op != "sum":
         return Bounded(found.repair), "a summand cannot overflow"
     values = [running.value(n) for n in _with_needs(running, link.needs)]
-    motions = [v.motion for v in values]
     nodes = running.symbols.nodes
     scalars = sorted((s for s in found.repair.free_symbols if isinstance(nodes.get(s), Scalar)), key=str)
-    limit = bounded(found.repair, motions, [renamed(v.symbol, "_new") for v in values], scalars)
+    limit = bounded(found.repair, [v.motion for v in values], scalars)
     if isinstance(limit, str):
         raise Undecided(f"{limit}: {text(found.repair)}", link.proof.part)
-    moved = [m for m in motions if m is not None]
-    steps = " and ".join(f"{m.step} >= 0" for m in moved)
-    why = f"with {', '.join(f'{m.new} = {text(m.moved)}' for m in moved)} and {steps}: {text(limit.factor)} <= 1"
+    moved = ", ".join(f"{m.new} = {text(m.start)} {'+' if m.sign > 0 else '-'} {m.step}" for m in limit.motions)
+    steps = ", ".join(f"{m.step} >= 0" for m in limit.motions)
+    why = f"with {moved} and {steps}: {text(limit.factor)} <= 1"
     if limit.assumed:
         why += f", if {' and '.join(f'{s} >= 0' for s in limit.assumed)}"
     return limit, why
@@ -200,7 +199,7 @@ def _guards(running: Running, link: Link, repair: Expr, assumed: Sequence[Expr])
         guard = find_guard(n, value.symbol, value.arg, part, link.op, repair, running.symbols.numbering.of)
         if guard is None:
             raise Undecided(
-                f"while {running.names[id(n)]} is {neutral(n.op):g}, F and the repair may have no value, and it is not "
+                f"F or the repair may have no value while {value.symbol.name} is {neutral(n.op):g}, and it is not "
                 "shown that the positions so far add nothing",
                 link.proof.part,
             )
@@ -209,9 +208,6 @@ def _guards(running: Running, link: Link, repair: Expr, assumed: Sequence[Expr])
 
 
 def _guard_text(running: Running, guard: Guard) -> str:
-    name = running.names[id(guard.link)]
+    name = running.value(guard.link).symbol.name
     relation = "<=" if guard.up_to else "="
-    return (
-        f"where {name} {relation} {guard.value:g}, nothing was added yet and {guard.stand_in:g} stands for it; "
-        "what does not move is repaired by 1, and nothing by anything is nothing"
-    )
+    return f"while {name} {relation} {guard.value:g} nothing was added, and {guard.stand_in:g} stands in for {name}"

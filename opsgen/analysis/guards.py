@@ -13,13 +13,12 @@ from typing import Any
 import sympy
 
 from ..dsl.tensor import Const, Map, Reduce, Tensor
+from .bounds import MONOTONE
 from .groups import is_transpose
 from .online import Guard, neutral
 
 Expr = Any
 """A sympy expression."""
-ROUNDINGS = frozenset({"float16", "bfloat16"})
-"""Unknown functions that round to a half type: monotone, and finite where their argument is."""
 Values = dict[int, Expr]
 """What nodes are, by number."""
 
@@ -50,7 +49,7 @@ def find_guard(
 
     def vanish(limit: Expr) -> bool:
         return any(
-            all(part(values) == nothing for values in ways)
+            all(part(values) in (nothing, sympy.nan) for values in ways)  # NaN: it is the op's own result
             for ways in ([{number(link.arg): limit}], list(_ways(link.arg, limit, number)))
         )
 
@@ -75,7 +74,7 @@ def _regular(e: Any, symbol: Expr) -> bool:
     for x in e.atoms(sympy.Pow, sympy.Function):
         if symbol not in x.free_symbols or isinstance(x, (sympy.exp, sympy.tanh, sympy.erf, sympy.sin, sympy.cos)):
             continue
-        if x.func.__name__ in ROUNDINGS:
+        if x.func.__name__ in MONOTONE:
             continue
         whole = x.is_Pow and (x.exp.is_nonnegative and x.exp.is_integer)
         exponential = x.is_Pow and x.base.is_positive and symbol not in x.base.free_symbols

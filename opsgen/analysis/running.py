@@ -11,7 +11,7 @@ import sympy
 from ..dsl.tensor import Map, Reduce, Tensor
 from ..lowering.to_sympy import Choice, Lowering, Symbols, text
 from .bounds import Motion
-from .dependence import inside, leaves, varies
+from .dependence import dependent, inside, leaves, varies
 from .online import REDUCTIONS, Link, neutral
 from .separate import Separation, renamed, separate
 
@@ -36,7 +36,7 @@ class Value:
 
     symbol: Expr
     arg: Expr
-    motion: Motion | None
+    motion: Motion
 
 
 class Running:
@@ -68,7 +68,7 @@ class Running:
 
     def _find(self, node: Reduce) -> Value:
         direct = self.direct(node.arg)
-        arg = self.lower(node.arg, direct) if map_count(node.arg) <= MOST_MAPS else None
+        arg = self.lower(node.arg, direct) if map_count(node.arg, direct) <= MOST_MAPS else None
         if arg is None or isinstance(arg, Choice):
             arg = sympy.Dummy(real=True)
         sign = {"real": True}
@@ -77,19 +77,17 @@ class Running:
         symbol = self.symbols.place(node, self.names[id(node)], **sign)
         return Value(symbol, arg, self._motion(node, symbol, arg))
 
-    def _motion(self, node: Reduce, symbol: Expr, arg: Expr) -> Motion | None:
+    def _motion(self, node: Reduce, symbol: Expr, arg: Expr) -> Motion:
         """How the running value moves: what depends on others is repaired, and then grows like what does not."""
-        link = self.links.get(id(node))
-        if link is None or link.after is not None or node.op == "prod":
-            return None
-        if node.op == "sum" and not arg.is_nonnegative:
-            return None
         old, new = renamed(symbol, "_old"), renamed(symbol, "_new")
-        step = sympy.Symbol(f"d_{symbol.name}", nonnegative=True)
-        if link.repair is not None:
-            repair = self.separation(node.op, self.lower(link.part, link.needs), link.needs).repair
-            old = old + repair if link.additive else old * repair
-        return Motion(new, old - step if node.op == "min" else old + step, step)
+        sign = {"max": 1, "min": -1, "sum": 1 if arg.is_nonnegative else 0}.get(node.op, 0)
+        link = self.links.get(id(node))
+        if link is None or link.after is not None:
+            return Motion(old, new, old, 0)
+        if link.repair is None:
+            return Motion(old, new, old, sign)
+        repair = self.separation(node.op, self.lower(link.part, link.needs), link.needs).repair
+        return Motion(old, new, old + repair if link.additive else old * repair, sign)
 
     def separation(self, op: str, f: Any, moving: Sequence[Reduce]) -> Separation:
         """Tests the expression of a reduction's argument; see `separate`.
@@ -108,7 +106,7 @@ class Running:
 
     def text(self, root: Tensor, moving: Sequence[Reduce] = ()) -> str:
         """An argument for reading."""
-        count = map_count(root)
+        count = map_count(root, moving)
         return f"an expression of {count} maps" if count > MOST_MAPS else shown(self.lower(root, moving))
 
     def legend(self) -> dict[str, Tensor]:
@@ -116,9 +114,10 @@ class Running:
         return {s.name: n for s, n in self.symbols.nodes.items()}
 
 
-def map_count(root: Tensor) -> int:
-    """How many maps an expression has."""
-    return sum(isinstance(n, Map) for n in inside(root))
+def map_count(root: Tensor, moving: Sequence[Tensor]) -> int:
+    """How many maps of an expression depend on running reductions."""
+    depends = dependent(root, moving)
+    return sum(isinstance(n, Map) and id(n) in depends for n in inside(root))
 
 
 def shown(value: Any) -> str:

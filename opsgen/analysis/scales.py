@@ -92,11 +92,14 @@ class _Splitter:
         return Split(elementwise(node.op, a, b), outer)
 
     def through(self, node: Map) -> Split:
-        """A conversion of floats, and of a product its sign."""
+        """A conversion to a float that is not narrow, and of a product its sign.
+
+        A conversion to a half type keeps the scale below it: that may be what makes the values fit.
+        """
         (source,) = node.args
         if node.op == "neg" and self.product == "add":
             return Split(node)  # it makes a minimum of the maximum
-        if node.op == "cast" and (node.dtype.kind != "float" or source.dtype.kind != "float"):
+        if node.op == "cast" and (node.dtype.kind != "float" or node.dtype.bits < 32 or source.dtype.kind != "float"):
             return Split(node)
         below = self.split(source)
         if not below.outer:

@@ -22,6 +22,8 @@ import sympy
 Expr = Any
 """A sympy expression."""
 
+LARGEST_FACTORED = 60
+"""Up to how many operations what did not vanish is shown in factors."""
 LARGEST_SIMPLIFIED = 250
 """Up to how many operations sympy's `simplify` is asked: its time grows faster than the expression."""
 
@@ -74,10 +76,9 @@ def difference(left: Expr, right: Expr, bits: Collection[Expr] = ()) -> Expr:
     if left == right or (right != 0 and left / right == 1):
         return sympy.Integer(0)
     rest = left - right
-    unequal = _differs(rest, bits)
-    rest = _with_bits(sympy.expand(rest), bits)
-    if rest == 0 or unequal:
+    if _differs(rest, bits):
         return _shown(rest)
+    rest = _with_bits(sympy.expand(rest), bits)
     rest = sympy.powsimp(rest)
     if rest == 0 or rest.count_ops() > LARGEST_SIMPLIFIED:
         return rest
@@ -92,8 +93,11 @@ def _with_bits(e: Expr, bits: Collection[Expr]) -> Expr:
 
 
 def _shown(e: Expr) -> Expr:
-    """For reading: the common factors of what did not vanish in front."""
-    return sympy.factor(e) if e.count_ops() <= 600 else sympy.factor_terms(e)
+    """For reading: what did not vanish, in factors where that is quick."""
+    if e.count_ops() > LARGEST_FACTORED:
+        return e
+    e = sympy.expand(e)
+    return sympy.factor(e) if e.count_ops() <= 10 * LARGEST_FACTORED else e
 
 
 def _differs(e: Expr, bits: Collection[Expr]) -> bool:

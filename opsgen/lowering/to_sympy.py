@@ -161,6 +161,16 @@ _FORMS: dict[str, Callable[..., Expr]] = {
 }
 
 
+_ORDERED: dict[str, Callable[[Expr, Expr], Any]] = {
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}
+
+
 class Printer(StrPrinter):
     """sympy's printer with what is added before what is subtracted: r1_old - r1_new."""
 
@@ -201,23 +211,33 @@ class Lowering:
     def value(self, root: Tensor) -> Value:
         """The node's expression, or a choice between several."""
         depends = dependent(root, self.moving)
-        maps: dict[int, int] = {}  # how many maps lie below a node at most, each counted as often as it is used
+        order = inside(root)
+        large = _large(order)
         number = self.symbols.numbering.of
-        for node in inside(root):
-            maps[id(node)] = 0
-            if isinstance(node, Map) or is_transpose(node):
-                maps[id(node)] = 1 + sum(maps[id(c)] for c in node.children())
-            if number(node) not in self.values:
+        wanted: set[int] = set()
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            if id(node) not in wanted:
+                wanted.add(id(node))
+                if not self._is_leaf(node, id(node) not in depends, large):
+                    stack.extend(node.children())
+        for node in order:
+            if id(node) in wanted and number(node) not in self.values:
                 fixed = id(node) not in depends
-                if fixed and maps[id(node)] > LARGEST_LEAF:
-                    maps[id(node)] = 0
-                self.values[number(node)] = self._value(node, fixed, maps[id(node)] == 0)
+                leaf = self._is_leaf(node, fixed, large)
+                self.values[number(node)] = self.symbols.leaf(node) if leaf else self._value(node, fixed)
         return self.values[number(root)]
 
-    def _value(self, node: Tensor, fixed: bool, leaf: bool) -> Value:
+    def _is_leaf(self, node: Tensor, fixed: bool, large: Collection[int]) -> bool:
+        if not (isinstance(node, Map) or is_transpose(node)):
+            return not isinstance(node, Const)
+        return fixed and id(node) in large
+
+    def _value(self, node: Tensor, fixed: bool) -> Value:
         if isinstance(node, Const):
             return self.symbols.number(node)
-        if leaf or (fixed and node.dtype.kind == "bool"):
+        if fixed and node.dtype.kind == "bool":
             return self.symbols.leaf(node)
         if isinstance(node, Map):
             args = [self.values[self.symbols.numbering.of(a)] for a in node.args]
@@ -235,6 +255,8 @@ class Lowering:
                 return choose(a.condition, then, otherwise)
         if node.op == "cast":
             return self._cast(node, args[0])
+        if node.op in _ORDERED and all(a.is_extended_real for a in args) and any(a.is_infinite for a in args):
+            return sympy.Integer(bool(_ORDERED[node.op](*args)))  # a symbol is finite: m == -inf does not hold
         form = _FORMS.get(node.op)
         return unknown(node.op, *args) if form is None else form(*args)
 
@@ -269,6 +291,15 @@ def choose(condition: Expr, then: Value, otherwise: Value) -> Value:
     if _infinite(then) or _infinite(otherwise):
         return Choice(condition, then, otherwise)
     return condition * then + (1 - condition) * otherwise
+
+
+def _large(order: Collection[Tensor]) -> set[int]:
+    """The ids of nodes that have many maps below them, each counted as often as it is used; operands come first."""
+    maps: dict[int, int] = {}
+    for node in order:
+        inner = isinstance(node, Map) or is_transpose(node)
+        maps[id(node)] = min(LARGEST_LEAF + 1, 1 + sum(maps[id(c)] for c in node.children())) if inner else 0
+    return {i for i, n in maps.items() if n > LARGEST_LEAF}
 
 
 def _infinite(value: Value) -> bool:
