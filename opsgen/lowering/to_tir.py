@@ -349,8 +349,10 @@ class Scope:
         """Two factors that divide by a value of an outer scope, if that value comes of a sum.
 
         A division takes ten to sixteen cycles a vector, and a sum's rounding hides that of the reciprocal (half an
-        ulp). The first factor is a power of two that brings the divisor below 1: neither the reciprocal nor the first
-        product overflows or loses digits where the quotient does not, and 0, infinity and NaN divide as they should.
+        ulp). The first factor is a power of two that brings the divisor near 1, so that 0, infinity and NaN divide as
+        they should, and the first product, which is nearly the quotient, overflows or loses digits only where that
+        does: divisors below 1 are brought just below it, and a small product grows; others to 1 or above, and a large
+        product shrinks.
         """
         home = self._home(node, coords)
         if home is self or not _comes_of_sum(node):
@@ -362,8 +364,8 @@ class Scope:
                 return None
             i32 = lambda v: constant(v, "int32")  # noqa: E731
             exponent = home.bind(tirx.reinterpret("int32", value) & i32(0x7F800000))
-            power = tirx.reinterpret("float32", i32(0x7E800000) - exponent)
-            scale = home.bind(tirx.Select(exponent < i32(0x7E800000), power, constant(2.0**-128, "float32")))
+            below, above = i32(0x7E800000) - exponent, tirx.Max(i32(0x7F000000) - exponent, i32(0x00800000))
+            scale = home.bind(tirx.reinterpret("float32", tirx.Select(exponent < i32(0x3F800000), below, above)))
             inverse = home.code.bind_apart(tirx.Div(constant(1, "float32"), tirx.Mul(value, scale)), "inverse")
             home.memo[key] = (scale, inverse)
         return home.memo[key]
