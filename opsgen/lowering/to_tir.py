@@ -127,8 +127,8 @@ _CHOICE = frozenset(
     {"where", "max", "min"}
 )  # TVM 0.27 takes a product with one of these for one of integers, and fails
 
-Held = Callable[[Mapping[str, Expr]], Expr]
-"""A value in registers: the expression for it at a position."""
+Held = Callable[[Mapping[str, Expr]], Expr | None]
+"""A value in registers: the expression for it at a position, or None where it is not held for that."""
 
 
 class Scope:
@@ -237,8 +237,9 @@ class Scope:
 
     def _compute(self, node: Tensor, coords: Mapping[str, Expr]) -> Expr:
         held = self._held(node)
-        if held is not None:
-            return held(coords)
+        found = None if held is None else held(coords)
+        if found is not None:
+            return found
         memory = self.env.memory(node)
         if memory is not None:
             return memory.load(coords)

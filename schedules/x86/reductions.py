@@ -16,13 +16,23 @@ from opsgen.lowering.statements import Code, Expr, constant
 from opsgen.lowering.to_tir import Held, Scope, compute_name, extreme
 
 
+@dataclass(frozen=True)
+class Kept:
+    """A value that a pass keeps for later ones. ``last`` is the number of the last pass that needs it; ``elsewhere``
+    says whether it is read at other positions than the one that is being computed."""
+
+    node: Tensor
+    last: int
+    elsewhere: bool
+
+
 @dataclass
 class Pass:
     """One pass over the row: reductions, results stored on the way, and values kept for later passes."""
 
     reductions: list[Reduce] = field(default_factory=list)
     stores: list[Tensor] = field(default_factory=list)
-    keeps: list[Tensor] = field(default_factory=list)
+    keeps: list[Kept] = field(default_factory=list)
 
 
 def plan_passes(kernel: Kernel, group: Group) -> list[Pass]:
@@ -68,25 +78,27 @@ def _plan_keeps(kernel: Kernel, group: Group, passes: list[Pass]) -> None:
     own = {id(r) for r in group.reductions}
     uses: dict[int, list[int]] = {}
     nodes: dict[int, Tensor] = {}
+    elsewhere: set[int] = set()
     for i, p in enumerate(passes):
-        stack: list[Tensor] = [*(r.arg for r in p.reductions), *p.stores]
-        seen: set[int] = set()
+        stack: list[tuple[Tensor, bool]] = [(n, False) for n in (*(r.arg for r in p.reductions), *p.stores)]
+        seen: set[tuple[int, bool]] = set()
         while stack:
-            n = stack.pop()
-            if id(n) in seen or id(n) in own or kernel.memory(n) is not None:
+            n, moved = stack.pop()
+            if (id(n), moved) in seen or id(n) in own or kernel.memory(n) is not None:
                 continue
-            seen.add(id(n))
+            seen.add((id(n), moved))
             whole = set(n.dims) == set(group.space) | set(group.over)
-            if expensive(n) and whole:
+            if expensive(n) and moved:
+                elsewhere.add(id(n))
+            elif expensive(n) and whole:
                 uses.setdefault(id(n), []).append(i)
                 nodes[id(n)] = n
                 if len(uses[id(n)]) > 1:
                     continue  # kept: what it is made of is not needed again
-            if not isinstance(n, At):
-                stack.extend(n.children())
+            stack.extend((c, moved or isinstance(n, At)) for c in n.children())
     for key, where in uses.items():
         if len(where) > 1:
-            passes[where[0]].keeps.append(nodes[key])
+            passes[where[0]].keeps.append(Kept(nodes[key], where[-1], key in elsewhere))
 
 
 def neutral(r: Reduce) -> Expr:

@@ -121,23 +121,24 @@ class _Rows:
         return found
 
     def places_of_kept(self) -> dict[int, Memory]:
-        """Where kept values lie: in the row of a result that a later pass overwrites (it will be in the cache anyway),
-        or else in scratch memory of the chunk. In scratch, too, where results go past the caches, and where a result
-        overwrites a parameter, whose old value may be needed until the last pass."""
+        """Where kept values lie: in the row of a result that is stored when they are needed for the last time (it will
+        be in the cache anyway), or else in scratch memory of the chunk. In scratch, too, where results go past the
+        caches, where a result overwrites a parameter, whose old value may be needed until the last pass, and where a
+        position is read after others of the row were overwritten."""
         length = Extent.const(1)
         for d in self.group.over:
             length = length * self.kernel.graph.extent(d)
         padded = (length + 15) // 16 * 16  # rows of two threads share no cache line
         apart = self.streaming is not None or any(r.updates is not None for r in self.kernel.graph.results)
         places: dict[int, Memory] = {}
-        for number, p in enumerate(self.passes):
-            for n in p.keeps:
-                dtype = compute_type(n.dtype)
-                later = [] if apart else self.rows_of([s for q in self.passes[number + 1 :] for s in q.stores])
-                free = [m for m in later if m.dtype == dtype and all(m is not k for k in places.values())]
-                name = f"scratch{self.group.index}_{len(places)}"
-                dims = {_CHUNK: Extent.const(CHUNKS), _ELEMENT: padded}
-                places[id(n)] = free[0] if free else self.kernel.workspace(name, dims, dtype)
+        for kept in (k for p in self.passes for k in p.keeps):
+            dtype = compute_type(kept.node.dtype)
+            stores = [] if apart or kept.elsewhere else [s for p in self.passes[kept.last :] for s in p.stores]
+            taken = list(places.values())
+            free = [m for m in self.rows_of(stores) if m.dtype == dtype and all(m is not t for t in taken)]
+            name = f"scratch{self.group.index}_{len(places)}"
+            dims = {_CHUNK: Extent.const(CHUNKS), _ELEMENT: padded}
+            places[id(kept.node)] = free[0] if free else self.kernel.workspace(name, dims, dtype)
         return places
 
     def position_of_kept(self, memory: Memory, task: Expr, coords: Mapping[str, Expr]) -> Mapping[str, Expr]:
@@ -199,16 +200,24 @@ class _Rows:
             else:
                 value = fold(code, found, self.steps, partial(combine, r.op), r.op)
             scope.held[id(r)] = holding(value)
-        for n in p.keeps:
-            scope.held[id(n)] = self.load_kept(self.kept[id(n)], task, scope.coords)
+        for kept in p.keeps:
+            scope.held[id(kept.node)] = self.load_kept(kept.node, task, scope.coords)
 
-    def load_kept(self, memory: Memory, task: Expr, row: Mapping[str, Expr]) -> Held:
-        return lambda coords: memory.load(self.position_of_kept(memory, task, {**row, **coords}))
+    def load_kept(self, node: Tensor, task: Expr, row: Mapping[str, Expr]) -> Held:
+        """Kept is this row alone: at a position in another one the value is computed."""
+        memory = self.kept[id(node)]
+
+        def load(coords: Mapping[str, Expr]) -> Expr | None:
+            if any(coords[d] is not row[d] for d in self.group.space):
+                return None
+            return memory.load(self.position_of_kept(memory, task, coords))
+
+        return load
 
     def element(self, here: Scope, p: Pass, task: Expr, lane: Expr, stage: int, state: Mapping[int, Any]) -> None:
         """What a pass reduces and keeps at one position (or one vector of them)."""
-        for node in p.keeps:
-            memory, value = self.kept[id(node)], here.value(node)
+        for kept in p.keeps:
+            memory, value = self.kept[id(kept.node)], here.value(kept.node)
             memory.store(here.code, self.position_of_kept(memory, task, here.coords), value)
         for r in p.reductions:
             value = reduced(here.value(r.arg), r)
