@@ -6,6 +6,7 @@ matter, so the figure that counts is the median over rounds of the ratio within 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import platform
@@ -77,6 +78,14 @@ def interleaved(contenders: Mapping[str, Call], rounds: int, synchronize: Call |
         for name in names if number % 2 == 0 else reversed(names):
             seconds[name].append(sample(contenders[name], repeats[name]))
     return Samples(seconds)
+
+
+def keep_memory() -> None:
+    """Lets malloc keep what is freed: torch allocates its results, and the page faults of fresh memory from the system
+    would cost it more than its kernels do."""
+    libc = ctypes.CDLL(None)
+    libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
+    libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
 
 
 def machine() -> dict[str, Any]:

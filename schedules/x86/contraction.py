@@ -29,27 +29,32 @@ from opsgen.schedules.common.schedule import Config, Context, Schedule
 from . import direct
 from .kernels import new_kernel
 from .operands import Problem
-from .packing import pack, packable, packed_memory, packing
+from .packing import Packer, pack, packable, packed_memory, packing
+from .streaming import LINE
 from .vectors import product_of, strips, unflatten, widths
 
 UNROLL = 4
 """Steps of the sum in one turn of the inner loop."""
+
+AHEAD = 8192
+"""Bytes from what is read to what is fetched, where a column tile is read but once."""
 
 
 def build(context: Context, config: Config) -> list[Launch]:
     """The packing kernel and the product."""
     problem = Problem(context.group)
     source = packable(context, problem)
-    product = _Product(context, config, problem).build()
-    if source is not None and source.name in context.packed:
+    given = source is not None and source.name in context.packed
+    product = _Product(context, config, problem, given).build()
+    if given:
         return [product]
-    launches = [pack(context, config, problem), product]
+    rows = cost.elements(context.partition.graph, problem.rows)
+    launches = [replace(pack(context, config, problem), when=(rows, ">", config["pack_on_the_way"])), product]
     few = direct.build(context, config, problem)
     if few is None:
         return launches
-    rows = cost.elements(context.partition.graph, problem.rows)
     limit = config["direct_rows"]
-    return [replace(few, when=(rows, "<=", limit)), *(replace(x, when=(rows, ">", limit)) for x in launches)]
+    return [replace(few, when=(rows, "<=", limit)), launches[0], replace(product, when=(rows, ">", limit))]
 
 
 class _Product:
@@ -58,14 +63,19 @@ class _Product:
     In a block, for each column tile, register tiles go down the rows (fewer at a time at the end) and lay their sums
     down in ``sums``; then the epilogue runs over them. Through memory that stays in the cache, because the epilogue is
     then one loop, not one copy for each row of a register tile, and nothing is computed past the last row.
+
+    With few rows a task does all of them, and packs its column tile itself: the tile is still in the cache.
     """
 
-    def __init__(self, context: Context, config: Config, problem: Problem) -> None:
+    def __init__(self, context: Context, config: Config, problem: Problem, given: bool) -> None:
         self.problem = problem
         self.kernel = new_kernel(context, "product")
         self.width = config["columns"]
         self.heights = tuple(sorted({config["rows"], config["rows_at_end"], 1}, reverse=True))
         self.packed = packed_memory(self.kernel, context, problem, self.width)
+        self.packer = None if given else Packer(self.kernel, context, config, problem)
+        self.rows_on_the_way = config["pack_on_the_way"]
+        self.sum_block = config["sum_block"] if len(problem.summed) == 1 else 0
         self.type = compute_name(problem.node.dtype)
         self.lanes = widths(context.arch, context.group, 1)
         dims = (*problem.batch, *problem.rows, *problem.columns, *problem.summed)
@@ -82,48 +92,94 @@ class _Product:
         row_blocks = code.bind(ceildiv(m, self.block_rows), "row_blocks")
         column_blocks = code.bind(ceildiv(tiles, self.block_tiles), "column_blocks")
         batches = product_of(extents, problem.batch)
-        tasks = code.bind(mul(batches, row_blocks * column_blocks), "tasks")
+        each = i64(1)  # blocks of rows that a task does
+        few = m <= i64(self.rows_on_the_way)
+        if self.packer is not None:
+            each = code.bind(tirx.Select(few, row_blocks, each), "each")
+        row_tasks = code.bind(tirx.truncdiv(row_blocks + each - i64(1), each), "row_tasks")
+        tasks = code.bind(mul(batches, row_tasks * column_blocks), "tasks")
         with code.loop(tasks, "task", "parallel") as (task, body):
-            row_block = body.bind(tirx.truncmod(task, row_blocks), "row_block")
-            rest = body.bind(tirx.truncdiv(task, row_blocks), "rest")
+            row_task = body.bind(tirx.truncmod(task, row_tasks), "row_task")
+            rest = body.bind(tirx.truncdiv(task, row_tasks), "rest")
             batch = body.bind(tirx.truncdiv(rest, column_blocks), "batch")
             scope = Scope(self.kernel, body, unflatten(body, batch, problem.batch, extents))
             sums = body.local(self.type, self.block_rows * self.width, "sums")
-            first_row = body.bind(row_block * i64(self.block_rows), "first_row")
-            rows = body.bind(tirx.Min(i64(self.block_rows), m - first_row), "rows")
             first_tile = body.bind(tirx.truncmod(rest, column_blocks) * i64(self.block_tiles), "first_tile")
             here = body.bind(tirx.Min(i64(self.block_tiles), tiles - first_tile), "tiles_here")
             with body.loop(here, "tile") as (t, inner):
                 tile = inner.bind(first_tile + t, "tile")
+                if self.packer is not None:
+                    with inner.when(few) as packing:
+                        self.packer.tile(packing, batch, tile)
                 panel = self.packed.offset({"batch": batch, "tile": tile, "k": i64(0), "column": i64(0)})
                 panel = inner.bind(panel, "panel")
-                inside = scope.inner(inner, {})
-
-                def down(at: Code, row: Expr, kind: str, height: int, stage: int, panel: Expr = panel) -> None:
-                    self.register_tile(scope.inner(at, {}), row, first_row, height, panel, sums)
-
-                strips(inner, i64(0), rows, self.heights, down)
-                self.epilogue(inside, first_row, rows, inner.bind(tile * i64(self.width), "first_column"), n, sums)
+                first_block = inner.bind(row_task * each, "first_block")
+                with inner.loop(each, "block") as (b, block):
+                    first_row = block.bind((first_block + b) * i64(self.block_rows), "first_row")
+                    self.block(scope.inner(block, {}), first_row, m, tile, n, panel, sums)
         return self.kernel.launch()
 
-    def register_tile(self, scope: Scope, row: Expr, first_row: Expr, height: int, panel: Expr, sums: Any) -> None:
-        """``height`` rows, from ``row`` of the block on, times one column tile: accumulators stay in registers."""
+    def block(self, scope: Scope, first_row: Expr, m: Expr, tile: Expr, n: Expr, panel: Expr, sums: Any) -> None:
+        """A block of rows times one column tile."""
+        code = scope.code
+        rows = code.bind(tirx.Min(i64(self.block_rows), m - first_row), "rows")
+
+        def strips_of(at: Code, first: Expr, length: Expr) -> None:
+            """All rows, over part of the sum."""
+
+            def down(inner: Code, row: Expr, kind: str, height: int, stage: int) -> None:
+                self.register_tile(scope.inner(inner, {}), row, first_row, height, panel, sums, first, length)
+
+            strips(at, i64(0), rows, self.heights, down)
+
+        length = self.extents[self.problem.summed[-1]]
+        if not self.sum_block:
+            strips_of(code, i64(0), length)
+        else:
+            # Part after part: one part of the column tile stays in the first cache while all rows use it.
+            with code.loop(rows, "i") as (i, clear):
+                start = clear.bind(i * i64(self.width), "start")
+                with clear.loop(self.width, "j", "vectorized") as (j, lanes):
+                    lanes.store(sums, constant(0, self.type), start + j)
+            with code.loop(code.bind(ceildiv(length, self.sum_block), "parts"), "part") as (part, inner):
+                first = inner.bind(part * i64(self.sum_block), "first")
+                strips_of(inner, first, inner.bind(tirx.Min(i64(self.sum_block), length - first), "length"))
+        self.epilogue(scope, first_row, rows, code.bind(tile * i64(self.width), "first_column"), n, sums)
+
+    def register_tile(
+        self,
+        scope: Scope,
+        row: Expr,
+        first_row: Expr,
+        height: int,
+        panel: Expr,
+        sums: Any,
+        first: Expr,
+        length: Expr,
+    ) -> None:
+        """``height`` rows, from ``row`` of the block on, times one column tile: accumulators stay in registers.
+
+        Over ``length`` steps of the innermost summed dim from ``first`` on, added to what ``sums`` has of earlier ones.
+        """
         code, width = scope.code, self.width
         accumulators = [code.local(self.type, width, f"acc{i}") for i in range(height)]
-        for acc in accumulators:
+        starts = [code.bind((row + i64(i)) * i64(width), "start") for i in range(height)]
+        for acc, start in zip(accumulators, starts, strict=True):
             with code.loop(width, "j", "vectorized") as (j, lanes):
-                lanes.store(acc, constant(0, self.type), j)
+                before = tirx.BufferLoad(sums, [start + j]) if self.sum_block else constant(0, self.type)
+                lanes.store(acc, before, j)
         rows = []
         for i in range(height):
             at = code.bind(add(first_row + row, i64(i)), "row")
             rows.append(scope.inner(code, unflatten(code, at, self.problem.rows, self.extents)))
-        self.accumulate(code, rows, accumulators, panel)
-        for i, acc in enumerate(accumulators):
-            start = code.bind((row + i64(i)) * i64(width), "start")
+        self.accumulate(code, rows, accumulators, panel, first, length)
+        for acc, start in zip(accumulators, starts, strict=True):
             with code.loop(width, "j", "vectorized") as (j, lanes):
                 lanes.store(sums, tirx.BufferLoad(acc, [j]), start + j)
 
-    def accumulate(self, code: Code, rows: list[Scope], accumulators: list[Any], panel: Expr) -> None:
+    def accumulate(
+        self, code: Code, rows: list[Scope], accumulators: list[Any], panel: Expr, first: Expr, length: Expr
+    ) -> None:
         """The loop over the summed dims: one column vector times one element of each row."""
         *outer, last = self.problem.summed
 
@@ -134,13 +190,15 @@ class _Product:
                     step = mul(i, product_of(self.extents, rest))
                     nest(inner, dims[1:], {**coords, dims[0]: i}, add(flat, step))
                 return
-            turns = at.bind(truncdiv(self.extents[last], UNROLL), "turns")
+            turns = at.bind(truncdiv(length, UNROLL), "turns")
             with at.loop(turns, "k4") as (q, inner):
+                if len(rows) < self.heights[0]:
+                    self.fetch_ahead(inner, panel, add(flat, add(first, q * i64(UNROLL))))
                 for u in range(UNROLL):
-                    step_at(inner, coords, add(q * i64(UNROLL), i64(u)), flat)
+                    step_at(inner, coords, add(first, add(q * i64(UNROLL), i64(u))), flat)
             done = mul(turns, i64(UNROLL))
-            with at.loop(sub(self.extents[last], done), "k1") as (r, inner):
-                step_at(inner, coords, add(done, r), flat)
+            with at.loop(sub(length, done), "k1") as (r, inner):
+                step_at(inner, coords, add(first, add(done, r)), flat)
 
         def step_at(at: Code, coords: dict[str, Expr], k: Expr, flat: Expr) -> None:
             offset = at.bind(panel + add(flat, k) * i64(self.width), "at")
@@ -151,6 +209,12 @@ class _Product:
                     lanes.store(acc, tirx.Add(tirx.BufferLoad(acc, [j]), tirx.Mul(left, right)), j)
 
         nest(code, outer, {}, i64(0))
+
+    def fetch_ahead(self, code: Code, panel: Expr, k: Expr) -> None:
+        """With few rows the column tile comes from memory, and the hardware does not look past a page."""
+        at = code.bind(panel + k * i64(self.width) + i64(AHEAD // 4), "ahead")
+        for i in range(0, UNROLL * self.width, LINE // 4):
+            code.call("opsgen_prefetch", tirx.address_of(tirx.BufferLoad(self.packed.buffer, [at + i64(i)])))
 
     def epilogue(self, scope: Scope, first_row: Expr, rows: Expr, first_column: Expr, n: Expr, sums: Any) -> None:
         """The group's stored values for a block of rows of one column tile."""
@@ -192,6 +256,8 @@ def _default(group: Group, arch: str) -> Config:
         "row_block": 8,
         "column_block": 1,
         "direct_rows": 24,
+        "pack_on_the_way": 256,
+        "sum_block": 0,
         "flops_per_ns": _FLOPS_PER_NS[arch],
     }
 
@@ -208,6 +274,8 @@ SCHEDULE = Schedule(
         "row_block": (4, 8, 16, 32),
         "column_block": (1, 2, 4, 8),
         "direct_rows": (0, 4, 8, 12, 16, 24),
+        "pack_on_the_way": (0, 128, 256, 512),
+        "sum_block": (0, 64, 96, 128, 192, 256),
         "flops_per_ns": (50, 100),
     },
     serves=lambda group, arch: compute_type(group.reductions[0].dtype).kind == "float",

@@ -89,37 +89,43 @@ def packed_memory(kernel: Kernel, context: Context, problem: Problem, width: int
 
 def pack(context: Context, config: Config, problem: Problem) -> Launch:
     """The kernel that packs."""
-    return _Pack(context, config, problem).build()
+    kernel = new_kernel(context, "pack")
+    packer = Packer(kernel, context, config, problem)
+    dims = (*problem.batch, *problem.columns, *problem.summed)
+    kernel.cost(Extent.const(0), cost.elements(kernel.graph, dims) * 2, 8)
+    extents = {d: kernel.extent(d) for d in dims}
+    code = kernel.code
+    tiles = code.bind(ceildiv(product_of(extents, problem.columns), config["columns"]), "tiles")
+    tasks = code.bind(mul(product_of(extents, problem.batch), tiles), "tasks")
+    with code.loop(tasks, "task", "parallel") as (task, body):
+        batch = body.bind(tirx.truncdiv(task, tiles), "batch")
+        packer.tile(body, batch, body.bind(tirx.truncmod(task, tiles), "tile"))
+    return kernel.launch()
 
 
-class _Pack:
-    def __init__(self, context: Context, config: Config, problem: Problem) -> None:
+class Packer:
+    """Packs column tiles in a kernel."""
+
+    def __init__(self, kernel: Kernel, context: Context, config: Config, problem: Problem) -> None:
+        self.kernel = kernel
         self.problem = problem
         self.width = config["columns"]
         self.lanes = REGISTER_FLOATS[context.arch]
-        self.kernel = new_kernel(context, "pack")
         self.packed = packed_memory(self.kernel, context, problem, self.width)
         self.type = compute_name(problem.node.dtype)
         dims = (*problem.batch, *problem.columns, *problem.summed)
         self.extents = {d: self.kernel.extent(d) for d in dims}
-        self.kernel.cost(Extent.const(0), cost.elements(self.kernel.graph, dims) * 2, 8)
 
-    def build(self) -> Launch:
-        code, problem, extents = self.kernel.code, self.problem, self.extents
-        n = code.bind(product_of(extents, problem.columns), "n")
-        tiles = code.bind(ceildiv(n, self.width), "tiles")
-        tasks = code.bind(mul(product_of(extents, problem.batch), tiles), "tasks")
-        with code.loop(tasks, "task", "parallel") as (task, body):
-            batch = body.bind(tirx.truncdiv(task, tiles), "batch")
-            tile = body.bind(tirx.truncmod(task, tiles), "tile")
-            scope = Scope(self.kernel, body, unflatten(body, batch, problem.batch, extents))
-            first = body.bind(tile * i64(self.width), "first")
-            start = self.packed.offset({"batch": batch, "tile": tile, "k": i64(0), "column": i64(0)})
-            start = body.bind(start, "panel")
-            with body.either(first + i64(self.width) <= n) as (full, partial):
-                self.full_tile(scope.inner(full, {}), first, start)
-                self.each_k(scope.inner(partial, {}), lambda inside, k: self.partial_step(inside, k, first, start, n))
-        return self.kernel.launch()
+    def tile(self, body: Code, batch: Expr, tile: Expr) -> None:
+        """One tile of one batch."""
+        n = body.bind(product_of(self.extents, self.problem.columns), "n")
+        scope = Scope(self.kernel, body, unflatten(body, batch, self.problem.batch, self.extents))
+        first = body.bind(tile * i64(self.width), "first")
+        start = self.packed.offset({"batch": batch, "tile": tile, "k": i64(0), "column": i64(0)})
+        start = body.bind(start, "panel")
+        with body.either(first + i64(self.width) <= n) as (full, partial):
+            self.full_tile(scope.inner(full, {}), first, start)
+            self.each_k(scope.inner(partial, {}), lambda inside, k: self.partial_step(inside, k, first, start, n))
 
     def full_tile(self, scope: Scope, first: Expr, start: Expr) -> None:
         """A tile with all its columns: in vectors of columns, in blocks turned in registers, or one by one."""
