@@ -116,7 +116,7 @@ def _repaired(running: Running, link: Link, part: Any) -> Link:
     identity = f"F(x, r) {sign} F(x', r') = F(x, r') {sign} F(x', r)"
     if found.residual != 0:
         reason = "it does not separate into a part of the position and one of the reductions"
-        raise Undecided(f"{reason}: {identity} does not hold", link.proof.part, text(found.residual))
+        raise Undecided(f"{reason}: {identity} fails", link.proof.part, text(found.residual))
     if found.repair is None:
         raise Undecided("the point x' does not cancel out of the repair", link.proof.part, text(found.moving))
     limit, why = _bound(running, link, found)
