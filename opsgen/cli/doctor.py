@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def examine() -> list[Check]:
     """Every check, in order."""
-    checks = [python(), cpu(), tvm_ffi(), numpy(), tvm(), jinja2(), gxx(), *temporary()]
+    checks = [python(), cpu(), tvm_ffi(), numpy(), tvm(), jinja2(), sympy(), gxx(), *temporary()]
     if all(c.status == "ok" for c in checks if c.name in ("tvm-ffi", "g++", "temporary folder")):
         checks.append(threads())
     else:
@@ -157,6 +157,13 @@ def jinja2() -> Check:
     if bad:
         return Check("jinja2", "problem", "not installed; compiling needs it, running does not", _COMPILE)
     return Check("jinja2", "ok", version or "")
+
+
+def sympy() -> Check:
+    version, bad = _version("sympy"), _imports("sympy")
+    if bad:
+        return Check("sympy", "problem", "not installed; compiling needs it, running does not", _COMPILE)
+    return Check("sympy", "ok", version or "")
 
 
 def gxx() -> Check:

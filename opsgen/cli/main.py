@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         description="Shows one stage of an op on its way to a kernel.",
     )
     i.add_argument("ops", nargs="*", metavar="OP", help=_OP)
-    i.add_argument("--stage", default="graph", help="graph, te, ir, source or asm (default: graph)")
+    i.add_argument("--stage", default="graph", help="graph, proof, te, ir, source or asm (default: graph)")
     _choices(i, "for ir, source and asm (default: x86, this host)")
 
     ls = commands.add_parser(

@@ -1,12 +1,13 @@
 """Inspect: what an op becomes on its way to a kernel, stage by stage. `data` gives it for programs, `inspect` as text.
 
     graph   dims, inputs, results, and groups with what they read, compute and store
+    proof   the chains of reductions that run in one loop, how that was derived, and why others do not
     te      the op and each group as TVM TE, and as the unscheduled TensorIR that TVM makes of it
     ir      the scheduled TIR of each kernel
     source  the LLVM IR of each kernel, and the C++ launcher
     asm     the assembly of each kernel, and a summary of it
 
-graph needs no TVM.
+graph and proof need no TVM; proof needs sympy.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, S
 from ..dsl.trace import ROWS
 from ..errors import InternalError, error
 from .problem import Problem, Variant, enumerate_problems, variant
+from .proof import proof_data, proof_text
 
 Data = dict[str, Any]
 
-STAGES = ("graph", "te", "ir", "source", "asm")
-PLANNED = ("proof", "schedule", "timeline")
+STAGES = ("graph", "proof", "te", "ir", "source", "asm")
+PLANNED = ("schedule", "timeline")
 
 
 def inspect(
@@ -47,7 +49,7 @@ def inspect(
 
     Args:
         op: an op, or `opsgen.variant` of one, whose choices go before the arguments here.
-        stage: ``"graph"``, ``"te"``, ``"ir"``, ``"source"`` or ``"asm"``.
+        stage: ``"graph"``, ``"proof"``, ``"te"``, ``"ir"``, ``"source"`` or ``"asm"``.
         target: one target or several, for ir, source and asm.
         dtype: the floating type, or a mapping from parameter names to types as `opsgen.compile` takes it.
         dims: dims with a fixed extent.
@@ -56,7 +58,7 @@ def inspect(
 
     Raises:
         CompileError: E3001-E3003, E3008 wrong choices; E3011 unknown stage; E3004, E3005, E3012 it cannot be lowered.
-        TargetError: E2001 unknown target; E2003 TVM is missing.
+        TargetError: E2001 unknown target; E2003 TVM or sympy is missing.
     """
     return text(data(op, stage, target, dtype=dtype, dims=dims, absent=absent, **attributes))
 
@@ -76,9 +78,10 @@ def data(
         fix = f"Those planned are {', '.join(PLANNED)}." if stage in PLANNED else "Name one of them."
         raise error("E3011", found=stage, known=", ".join(STAGES), fix=fix)
     problem = one_problem(op, dtype, dims or {}, absent, attributes)
-    targets = parse(target) if stage not in ("graph", "te") else ()
+    targets = parse(target) if stage not in ("graph", "proof", "te") else ()
     makers: dict[str, Callable[[], Data]] = {
         "graph": lambda: graph_data(problem),
+        "proof": lambda: proof_data(problem.graph),
         "te": lambda: te_data(problem),
         "ir": lambda: {"kernels": [k for t in targets for k in kernels(problem, t, "ir")]},
         "source": lambda: source_data(problem, targets),
@@ -314,6 +317,8 @@ def text(found: Data) -> str:
     lines = _head(found)
     if stage == "graph":
         lines += _graph_text(found)
+    elif stage == "proof":
+        lines += proof_text(found)
     elif stage == "te":
         for part in found["parts"]:
             pattern = f", {part['pattern']}" if part["pattern"] else ""

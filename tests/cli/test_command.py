@@ -71,7 +71,7 @@ ERRORS = {
     "E3007": ["inspect", "gelo"],
     "E3008": ["inspect", "softmax", "--dim", "columns=many"],
     "E3010": ["inspect", "no/such/file.py:op"],
-    "E3011": ["inspect", "gelu", "--stage", "proof"],
+    "E3011": ["inspect", "gelu", "--stage", "timeline"],
     "E4021": ["list", "no-such-file.so"],
 }
 

@@ -7,7 +7,7 @@ import pytest
 
 import opsgen as og
 from opsgen.compiler.assembly import clean, summary
-from opsgen.compiler.inspect import STAGES, data, formula
+from opsgen.compiler.inspect import STAGES, data, formula, inspect
 from opsgen.dsl.extent import Extent
 from opsgen.errors import CompileError
 from opsgen.ops import all_ops
@@ -232,3 +232,48 @@ def test_reading_assembly() -> None:
     assert (loop["stack_stores"], loop["stack_loads"], loop["calls"]) == (1, 1, [])
     framed = summary(clean(ASSEMBLY.replace("f:", "f:\n\tmovq\t%rsp, %rbp", 1)))
     assert framed["stack_loads"] == 2  # only now does rbp point to the stack
+
+
+def test_proof_of_attention(opsgen: Command) -> None:
+    done = opsgen("inspect", "attention", "--stage", "proof")
+    assert (done.code, done.err) == (0, "")
+    for line in (
+        "chain over keys: r1, r2, r3",
+        "  sum_head_dim stands for sum over head_dim of (q * k)",
+        "    F          exp(scale*sum_head_dim - r1)",
+        "    taken out  r3 = r3_loop/r2, and r3_loop is the sum of F = v*exp(scale*sum_head_dim - r1)",
+        "    shown      F(x, r) · F(x', r') = F(x, r') · F(x', r)",
+        "    H(r)       exp(scale*sum_head_dim' - r1)",
+        "    repair     * exp(r1_old - r1_new)",
+        "    bound      with r1_new = r1_old + d_r1 and d_r1 >= 0: exp(-d_r1) <= 1",
+        "    guard      while r1 = -inf nothing was added, and 0 stands in for r1",
+        "  rolling, from r1 = -inf, r2 = 0, r3_loop = 0, for each tile of keys",
+        "    r2_new = r2_old * exp(r1_old - r1_new) + sum over the tile of exp(scale*sum_head_dim - r1_new)",
+        "    r2 = r2_a * exp(r1_a - r1) + r2_b * exp(r1_b - r1)",
+        "    r3 = r3_loop/r2",
+    ):
+        assert line in done.out.splitlines()
+    (chain,) = json.loads(opsgen("inspect", "attention", "--stage", "proof", "--json").out)["chains"]
+    assert [(k["name"], k["op"], k["needs"], k["scales"], k["repair"]) for k in chain["links"]] == [
+        ("r1", "max", [], [], ""),
+        ("r2", "sum", ["r1"], [], "exp(r1_old - r1_new)"),
+        ("r3", "sum", ["r1"], ["r2"], "exp(r1_old - r1_new)"),
+    ]
+
+
+def test_proof_of_what_does_not_separate(opsgen: Command) -> None:
+    done = opsgen("inspect", "layer_norm", "--stage", "proof")
+    assert "r2, sum over hidden, needs r1 finished" in done.out and "chain over" not in done.out
+    found = json.loads(opsgen("inspect", "layer_norm", "--stage", "proof", "--json").out)
+    assert found["chains"] == []
+    assert [(b["name"], b["needs"]) for b in found["breaks"]] == [("r2", ["r1"])]
+    assert found["breaks"][0]["residual"].startswith("-(r1 - r1')*(")
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_proof_of_every_op(name: str) -> None:
+    found = inspect(all_ops()[name], "proof")
+    assert not CONTROL.search(found)
+    expected = "chain over " if "attention" in name or name == "softmax" else "needs r1 finished"
+    plain = name not in ("layer_norm", "add_layer_norm") and expected != "chain over "
+    assert ("no chain: no reduction needs another one over the same dims" if plain else expected) in found

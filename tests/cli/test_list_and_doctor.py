@@ -46,6 +46,7 @@ def test_doctor(process: Command) -> None:
         "numpy",
         "tvm",
         "jinja2",
+        "sympy",
         "g++",
         "temporary folder",
         "disk",
