@@ -88,6 +88,18 @@ def keep_memory() -> None:
     libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
 
 
+def limit_level(level: str) -> None:
+    """Lets neither opsgen nor torch use more than a level of instructions; before either is loaded.
+
+    A machine with AVX-512 stands in for one without: the same limit holds for both.
+    """
+    if level not in ("avx2", "avx512"):
+        raise SystemExit(f"no level {level!r}: avx2 or avx512")
+    os.environ["OPSGEN_CPU_LEVEL"] = level
+    if level == "avx2":
+        os.environ |= {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+
+
 def machine() -> dict[str, Any]:
     """The CPU by name, the CPUs that this process may use, and memory."""
     try:

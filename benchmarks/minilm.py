@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="default: what torch takes")
     parser.add_argument("--no-save", action="store_true", help="print only")
     parser.add_argument("--library", type=Path, help="a compiled library (python -m examples.minilm.library FILE)")
+    parser.add_argument("--weights", choices=("float32", "float16"), default="float32", help="of the linear layers")
     parser.add_argument("--random", action="store_true", help="random weights, where the model's package is missing")
     options = parser.parse_args()
     if options.threads:
@@ -39,9 +40,12 @@ def main() -> None:
     from examples.minilm.reference import TorchMiniLM
     from examples.minilm.tokenizer import Tokenizer
 
-    kernels = opsgen.load(options.library) if options.library else library.load().library
+    if options.library:
+        kernels = opsgen.load(options.library)
+    else:
+        kernels = library.load().library if options.weights == "float32" else library.compile(options.weights)
     theirs = TorchMiniLM(random=options.random)
-    packed = weights.pack(theirs.weights() if options.random else weights.load(), kernels)
+    packed = weights.pack(theirs.weights() if options.random else weights.load(), kernels, options.weights)
     ours = MiniLM(kernels, packed, None if options.random else Tokenizer())
     generator = np.random.default_rng(0)
     rows: list[dict[str, Any]] = []
@@ -50,7 +54,7 @@ def main() -> None:
         mask = np.ones((batch, length), np.bool_)
         inputs = torch.from_numpy(ids), torch.from_numpy(mask)
         error = float(np.abs(ours.forward(ids, mask) - theirs.forward(*inputs).numpy()).max())
-        if error > 1e-5:
+        if error > (1e-5 if options.weights == "float32" else 1e-3):
             raise SystemExit(f"{batch} x {length}: the two models differ by {error:.1e}; nothing was measured")
         samples = harness.interleaved(
             {"opsgen": lambda: ours.forward(ids, mask), "torch": lambda: theirs.forward(*inputs)},  # noqa: B023
@@ -64,11 +68,15 @@ def main() -> None:
         )
     )
     settings = {"threads": torch.get_num_threads(), "rounds": options.rounds, "dtype": "float32", "peer": "eager, sdpa"}
+    settings["storage of weights"] = options.weights
     settings["weights"] = "random" if options.random else "the model's"
     print(", ".join(f"{name} {value}" for name, value in settings.items()))
+    half = "" if options.weights == "float32" else "-float16-weights"
     if not options.no_save:
         print(
-            harness.write(f"minilm-{settings['threads']}-threads", rows, packages=("torch", "transformers"), **settings)
+            harness.write(
+                f"minilm-{settings['threads']}-threads{half}", rows, packages=("torch", "transformers"), **settings
+            )
         )
 
 

@@ -26,29 +26,19 @@ COLUMN_BLOCKS = (1, 2, 4, 8)
 SHAPES = ((512, 768, 768), (512, 3072, 768), (128, 1024, 1024), (2048, 2048, 2048))
 
 
-SUM_BLOCKS = (0, 64, 96, 128, 192, 256)
-
-
-def configurations(arch: str, grid: str) -> list[dict[str, int]]:
-    """``tiles``: register tiles and how many a task takes; ``sums``: the default tile, and how the sum is cut."""
-    if grid == "sums":
-        (r, e, c), *_ = sorted(TILES[arch], key=lambda t: t[0] != 6)
-        return [
-            {"rows": r, "rows_at_end": e, "columns": c, "row_block": max(1, rows // r), "sum_block": k}
-            for rows, k in product(BLOCK_ROWS, SUM_BLOCKS)
-        ]
+def configurations(arch: str) -> list[dict[str, int]]:
     return [
         {"rows": r, "rows_at_end": e, "columns": c, "row_block": max(1, rows // r), "column_block": b}
         for (r, e, c), rows, b in product(TILES[arch], BLOCK_ROWS, COLUMN_BLOCKS)
     ]
 
 
-def compile_all(folder: Path, arch: str, grid: str) -> None:
+def compile_all(folder: Path, arch: str) -> None:
     from opsgen.compiler.compile import build
     from opsgen.ops import linear
 
     folder.mkdir(parents=True, exist_ok=True)
-    found = configurations(arch, grid)
+    found = configurations(arch)
     for i, config in enumerate(found):
         op = og.variant(linear, absent=["residual"], activation="gelu")
         build(op, folder / f"{arch}-{i}.so", f"x86/{arch}", configs={"x86.contraction": config})
@@ -88,19 +78,20 @@ def main() -> None:
     parser.add_argument("--compile", type=Path, metavar="DIR")
     parser.add_argument("--measure", type=Path, metavar="DIR")
     parser.add_argument("--arch", choices=tuple(TILES), default="avx512")
-    parser.add_argument("--grid", choices=("tiles", "sums"), default="tiles")
     parser.add_argument("--threads", default="1", help="numbers with commas between them")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
+    harness.limit_level(options.arch)
+    harness.keep_memory()
     if options.compile:
-        compile_all(options.compile, options.arch, options.grid)
+        compile_all(options.compile, options.arch)
     if options.measure:
         rows = []
         for threads in map(int, options.threads.split(",")):
             rows += measure(options.measure, options.arch, options.rounds, threads)
         shapes = ["x".join(map(str, s)) for s in SHAPES]
         path = harness.write(
-            f"sweep-{options.grid}-{options.arch}",
+            f"sweep-{options.arch}",
             rows,
             packages=("torch",),
             rounds=options.rounds,

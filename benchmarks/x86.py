@@ -3,8 +3,8 @@
 Without TVM on the measuring machine: compile elsewhere (``--compile FILE``) and give the file (``--library FILE``).
 
 Ours and torch start from the same float32 arrays. Ours write to memory that is there before; torch allocates, from a
-heap that keeps what was freed (`harness.keep_memory`). ``packed``: the
-weight was packed once, outside of the timing, by ``lib.pack``; ``unpacked``: it comes as torch holds it, [out, in].
+heap that keeps what was freed (`harness.keep_memory`). ``packed``: the weight was packed once, outside of the timing,
+by ``lib.pack``; ``unpacked``: it comes as torch holds it, [out, in].
 """
 
 from __future__ import annotations
@@ -119,8 +119,11 @@ def main() -> None:
     parser.add_argument("--only", choices=("", "linear", "rows"), default="")
     parser.add_argument("--library", type=Path, help="a file that --compile wrote")
     parser.add_argument("--compile", type=Path, metavar="FILE", help="only compile, for both levels")
+    parser.add_argument("--level", default="", help="of instructions, for both: avx2 or avx512; default: all there are")
     parser.add_argument("--no-save", action="store_true", help="print only")
     options = parser.parse_args()
+    if options.level:
+        harness.limit_level(options.level)
     if options.compile:
         from opsgen.compiler.compile import build
 
@@ -147,7 +150,12 @@ def main() -> None:
             mark = " (nearby)" if row["nearby"] else ""
             print(f"{threads:2d} threads  {row['op']:14s} {row['shape']:16s} {speed}  {ratios}{mark}", flush=True)
     if not options.no_save:
-        print("written to", harness.write("x86", rows, packages=("torch",), rounds=options.rounds))
+        print(
+            "written to",
+            harness.write(
+                f"x86-{options.level}" if options.level else "x86", rows, packages=("torch",), rounds=options.rounds
+            ),
+        )
 
 
 if __name__ == "__main__":

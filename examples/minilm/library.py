@@ -28,20 +28,24 @@ class Built(NamedTuple):
     loading: float
 
 
-def compile() -> Any:
-    """The library of the calls that `encoder.MiniLM` makes, for this host. Imports TVM."""
+def compile(weights: str = "float32") -> Any:
+    """The library of the calls that `encoder.MiniLM` makes, for this host. Imports TVM.
+
+    ``weights``: how the matrices of the linear layers are stored; everything else is float32.
+    """
     from opsgen import ops
 
     from .ops import bert_embeddings, l2_normalise
 
     # Bound, the dims of a head let attention's inner loops be unrolled; binding other dims gained nothing.
     head = {"head_dim": 32, "value_dim": 32}
+    stored = {"*": "float32", "weight": weights}
     return og.compile(
         [
             bert_embeddings,
-            og.variant(ops.linear, absent=["residual"], activation="none"),  # query, key and value in one
-            og.variant(ops.linear, absent=["residual"], activation="gelu"),
-            og.variant(ops.linear, absent=[], activation="none"),  # with the residual
+            og.variant(ops.linear, absent=["residual"], activation="none", dtype=stored),  # query, key and value in one
+            og.variant(ops.linear, absent=["residual"], activation="gelu", dtype=stored),
+            og.variant(ops.linear, absent=[], activation="none", dtype=stored),  # with the residual
             og.variant(ops.layer_norm, absent=["residual"]),
             og.variant(ops.masked_attention, dims=head),
             ops.masked_mean_pool,

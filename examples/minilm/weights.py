@@ -113,11 +113,14 @@ def config(name: str = "config.json") -> dict[str, Any]:
         ) from None
 
 
-def pack(weights: Weights, library: Any) -> Weights:
-    """The same weights, with those of linear layers packed once for the kernels of ``library``."""
+def pack(weights: Weights, library: Any, storage: str = "float32") -> Weights:
+    """The same weights, with those of linear layers packed once for the kernels of ``library``.
+
+    ``storage``: the type that the library was compiled for.
+    """
 
     def linear(plain: Linear) -> Linear:
-        return plain._replace(weight=library.pack("linear.weight", plain.weight))
+        return plain._replace(weight=library.pack("linear.weight", plain.weight.astype(storage, copy=False)))
 
     def layer(plain: Layer) -> Layer:
         return plain._replace(

@@ -23,13 +23,13 @@ class Variant:
 
     ``absent``: exactly the optional tensors that are left out, or None for all combinations. ``attributes``: fixed
     values.
-    ``dtype``: the floating type. ``dims``: dims bound to a number.
+    ``dtype``: the floating type, or types by parameter. ``dims``: dims bound to a number.
     """
 
     op: Op
     absent: frozenset[str] | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    dtype: str | None = None
+    dtype: str | Mapping[str, str] | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -37,7 +37,7 @@ def variant(
     op: Op,
     *,
     absent: Sequence[str] | None = None,
-    dtype: str | DType | None = None,
+    dtype: str | DType | Mapping[str, str] | None = None,
     dims: Mapping[str, int] | None = None,
     **attributes: Any,
 ) -> Variant:
@@ -46,7 +46,7 @@ def variant(
     Args:
         absent: the optional tensors that calls leave out (all others are given); without it, every combination is
             compiled.
-        dtype: the floating type.
+        dtype: the floating type; or a mapping from parameter names to types, as for `opsgen.compile`.
         dims: dims with a fixed extent.
         attributes: values of specialising attributes; those not named are compiled in all their values.
 
