@@ -2,7 +2,8 @@
 
 Two kernels. The first writes the right operand, by whatever expression it has, as [batch, column tile, k, NR], zero
 past its end. The second runs over blocks of rows and column tiles; a register tile's accumulators stay in registers
-over the whole sum (no blocking over it). A weight may come packed from the caller: then the first kernel is not there.
+over the whole sum (in parts of 64 to 256, the column tile in the first cache, it was 3 to 5 % slower on a Xeon). A
+weight may come packed from the caller: then the first kernel is not there; with few rows the second packs on the way.
 
 With few rows packing costs more than it saves: where both operands are contiguous along the sum, a third kernel
 (direct.py) takes those calls.
@@ -30,14 +31,10 @@ from . import direct
 from .kernels import new_kernel
 from .operands import Problem
 from .packing import Packer, pack, packable, packed_memory, packing
-from .streaming import LINE
 from .vectors import product_of, strips, unflatten, widths
 
 UNROLL = 4
 """Steps of the sum in one turn of the inner loop."""
-
-AHEAD = 8192
-"""Bytes from what is read to what is fetched, where a column tile is read but once."""
 
 
 def build(context: Context, config: Config) -> list[Launch]:
@@ -75,7 +72,6 @@ class _Product:
         self.packed = packed_memory(self.kernel, context, problem, self.width)
         self.packer = None if given else Packer(self.kernel, context, config, problem)
         self.rows_on_the_way = config["pack_on_the_way"]
-        self.sum_block = config["sum_block"] if len(problem.summed) == 1 else 0
         self.type = compute_name(problem.node.dtype)
         self.lanes = widths(context.arch, context.group, 1)
         dims = (*problem.batch, *problem.rows, *problem.columns, *problem.summed)
@@ -124,62 +120,30 @@ class _Product:
         code = scope.code
         rows = code.bind(tirx.Min(i64(self.block_rows), m - first_row), "rows")
 
-        def strips_of(at: Code, first: Expr, length: Expr) -> None:
-            """All rows, over part of the sum."""
+        def down(at: Code, row: Expr, kind: str, height: int, stage: int) -> None:
+            self.register_tile(scope.inner(at, {}), row, first_row, height, panel, sums)
 
-            def down(inner: Code, row: Expr, kind: str, height: int, stage: int) -> None:
-                self.register_tile(scope.inner(inner, {}), row, first_row, height, panel, sums, first, length)
-
-            strips(at, i64(0), rows, self.heights, down)
-
-        length = self.extents[self.problem.summed[-1]]
-        if not self.sum_block:
-            strips_of(code, i64(0), length)
-        else:
-            # Part after part: one part of the column tile stays in the first cache while all rows use it.
-            with code.loop(rows, "i") as (i, clear):
-                start = clear.bind(i * i64(self.width), "start")
-                with clear.loop(self.width, "j", "vectorized") as (j, lanes):
-                    lanes.store(sums, constant(0, self.type), start + j)
-            with code.loop(code.bind(ceildiv(length, self.sum_block), "parts"), "part") as (part, inner):
-                first = inner.bind(part * i64(self.sum_block), "first")
-                strips_of(inner, first, inner.bind(tirx.Min(i64(self.sum_block), length - first), "length"))
+        strips(code, i64(0), rows, self.heights, down)
         self.epilogue(scope, first_row, rows, code.bind(tile * i64(self.width), "first_column"), n, sums)
 
-    def register_tile(
-        self,
-        scope: Scope,
-        row: Expr,
-        first_row: Expr,
-        height: int,
-        panel: Expr,
-        sums: Any,
-        first: Expr,
-        length: Expr,
-    ) -> None:
-        """``height`` rows, from ``row`` of the block on, times one column tile: accumulators stay in registers.
-
-        Over ``length`` steps of the innermost summed dim from ``first`` on, added to what ``sums`` has of earlier ones.
-        """
+    def register_tile(self, scope: Scope, row: Expr, first_row: Expr, height: int, panel: Expr, sums: Any) -> None:
+        """``height`` rows, from ``row`` of the block on, times one column tile: accumulators stay in registers."""
         code, width = scope.code, self.width
         accumulators = [code.local(self.type, width, f"acc{i}") for i in range(height)]
-        starts = [code.bind((row + i64(i)) * i64(width), "start") for i in range(height)]
-        for acc, start in zip(accumulators, starts, strict=True):
+        for acc in accumulators:
             with code.loop(width, "j", "vectorized") as (j, lanes):
-                before = tirx.BufferLoad(sums, [start + j]) if self.sum_block else constant(0, self.type)
-                lanes.store(acc, before, j)
+                lanes.store(acc, constant(0, self.type), j)
         rows = []
         for i in range(height):
             at = code.bind(add(first_row + row, i64(i)), "row")
             rows.append(scope.inner(code, unflatten(code, at, self.problem.rows, self.extents)))
-        self.accumulate(code, rows, accumulators, panel, first, length)
-        for acc, start in zip(accumulators, starts, strict=True):
+        self.accumulate(code, rows, accumulators, panel)
+        for i, acc in enumerate(accumulators):
+            start = code.bind((row + i64(i)) * i64(width), "start")
             with code.loop(width, "j", "vectorized") as (j, lanes):
                 lanes.store(sums, tirx.BufferLoad(acc, [j]), start + j)
 
-    def accumulate(
-        self, code: Code, rows: list[Scope], accumulators: list[Any], panel: Expr, first: Expr, length: Expr
-    ) -> None:
+    def accumulate(self, code: Code, rows: list[Scope], accumulators: list[Any], panel: Expr) -> None:
         """The loop over the summed dims: one column vector times one element of each row."""
         *outer, last = self.problem.summed
 
@@ -190,15 +154,13 @@ class _Product:
                     step = mul(i, product_of(self.extents, rest))
                     nest(inner, dims[1:], {**coords, dims[0]: i}, add(flat, step))
                 return
-            turns = at.bind(truncdiv(length, UNROLL), "turns")
+            turns = at.bind(truncdiv(self.extents[last], UNROLL), "turns")
             with at.loop(turns, "k4") as (q, inner):
-                if len(rows) < self.heights[0]:
-                    self.fetch_ahead(inner, panel, add(flat, add(first, q * i64(UNROLL))))
                 for u in range(UNROLL):
-                    step_at(inner, coords, add(first, add(q * i64(UNROLL), i64(u))), flat)
+                    step_at(inner, coords, add(q * i64(UNROLL), i64(u)), flat)
             done = mul(turns, i64(UNROLL))
-            with at.loop(sub(length, done), "k1") as (r, inner):
-                step_at(inner, coords, add(first, add(done, r)), flat)
+            with at.loop(sub(self.extents[last], done), "k1") as (r, inner):
+                step_at(inner, coords, add(done, r), flat)
 
         def step_at(at: Code, coords: dict[str, Expr], k: Expr, flat: Expr) -> None:
             offset = at.bind(panel + add(flat, k) * i64(self.width), "at")
@@ -209,12 +171,6 @@ class _Product:
                     lanes.store(acc, tirx.Add(tirx.BufferLoad(acc, [j]), tirx.Mul(left, right)), j)
 
         nest(code, outer, {}, i64(0))
-
-    def fetch_ahead(self, code: Code, panel: Expr, k: Expr) -> None:
-        """With few rows the column tile comes from memory, and the hardware does not look past a page."""
-        at = code.bind(panel + k * i64(self.width) + i64(AHEAD // 4), "ahead")
-        for i in range(0, UNROLL * self.width, LINE // 4):
-            code.call("opsgen_prefetch", tirx.address_of(tirx.BufferLoad(self.packed.buffer, [at + i64(i)])))
 
     def epilogue(self, scope: Scope, first_row: Expr, rows: Expr, first_column: Expr, n: Expr, sums: Any) -> None:
         """The group's stored values for a block of rows of one column tile."""
@@ -257,7 +213,6 @@ def _default(group: Group, arch: str) -> Config:
         "column_block": 1,
         "direct_rows": 24,
         "pack_on_the_way": 256,
-        "sum_block": 0,
         "flops_per_ns": _FLOPS_PER_NS[arch],
     }
 
@@ -275,7 +230,6 @@ SCHEDULE = Schedule(
         "column_block": (1, 2, 4, 8),
         "direct_rows": (0, 4, 8, 12, 16, 24),
         "pack_on_the_way": (0, 128, 256, 512),
-        "sum_block": (0, 64, 96, 128, 192, 256),
         "flops_per_ns": (50, 100),
     },
     serves=lambda group, arch: compute_type(group.reductions[0].dtype).kind == "float",
