@@ -191,29 +191,30 @@ def analyse(graph: Graph) -> Online:
     """
     chains: list[Chain] = []
     breaks: list[Break] = []
-    for family in _families(graph):
+    for family, near in _families(graph):
         try:
             from .stages import Stages
         except ImportError as missing:
             raise error("E2003", package="sympy", found=missing, fix="opsgen[compile]") from None
-        found = Stages(family, linked(graph, family))
+        found = Stages(family, near)
         chains += found.chains
         breaks += found.breaks
     return Online(tuple(chains), tuple(breaks))
 
 
-def _families(graph: Graph) -> list[list[Reduce]]:
-    """The reductions over the same dims, operands first, where one of them depends on another."""
+def _families(graph: Graph) -> list[tuple[list[Reduce], dict[int, list[Reduce]]]]:
+    """The reductions over the same dims, operands first, where one depends on another; and what `nearest` gives."""
     families: dict[frozenset[str], list[Reduce]] = {}
     walk(
         graph.outputs(),
         lambda n: families.setdefault(frozenset(n.over), []).append(n) if isinstance(n, Reduce) else None,
     )
-    return [f for f in families.values() if len(f) > 1 and any(linked(graph, f).values())]
+    found = [(f, nearest(graph, f)) for f in families.values() if len(f) > 1]
+    return [(f, near) for f, near in found if any(near[id(r)] for r in f)]
 
 
-def linked(graph: Graph, family: list[Reduce]) -> dict[int, list[Reduce]]:
-    """For each reduction of a family, by id, the others that its argument depends on: the nearest ones."""
+def nearest(graph: Graph, family: list[Reduce]) -> dict[int, list[Reduce]]:
+    """For each node, by id, the reductions of a family that are met first on the way to its inputs."""
     near: dict[int, list[Reduce]] = {}
 
     def visit(node: Tensor) -> None:
@@ -224,4 +225,4 @@ def linked(graph: Graph, family: list[Reduce]) -> dict[int, list[Reduce]]:
         near[id(node)] = found
 
     walk(graph.outputs(), visit)
-    return {id(r): near[id(r)] for r in family}
+    return near

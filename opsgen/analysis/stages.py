@@ -16,7 +16,7 @@ from .running import Running, Undecided
 
 
 class Stages:
-    """The chains and breaks of a family of reductions, given operands first, and for each by id those nearest to it."""
+    """The chains and breaks of a family of reductions, operands first; ``near`` is what `nearest` gives for it."""
 
     def __init__(self, family: Sequence[Reduce], near: Mapping[int, Sequence[Reduce]]) -> None:
         self.over = family[0].over
@@ -25,12 +25,13 @@ class Stages:
         self.running = Running(family, self.links)
         self.stage: dict[int, int] = {}
         for node in family:
-            self._place(node, near[id(node)])
+            self._place(node, near)
         self.chains = self._collect(family)
 
-    def _place(self, node: Reduce, near: Sequence[Reduce]) -> None:
+    def _place(self, node: Reduce, near: Mapping[int, Sequence[Reduce]]) -> None:
         direct = self.running.direct(node.arg)
-        apart = [n for n in near if all(n is not d for d in direct)]
+        others = [n for n in leaves(node.arg) if all(n is not d for d in direct)]
+        apart = list({id(r): r for n in others for r in near[id(n)]}.values())
         if apart:
             self._break(node, apart, Undecided(_detour(node)))
         beyond = [self.stage[id(n)] + 1 for n in apart]

@@ -229,6 +229,20 @@ def by_detour(x: og.Tensor["rows_", "n"], rank: og.Tensor["rows_", og.int64]) ->
     return og.sum(og.exp(x - m.at(rows_=rank)), over="n")
 
 
+@og.op
+def by_both_ways(x: og.Tensor["rows_", "n"], rank: og.Tensor["rows_", og.int64]) -> og.Tensor:
+    m = og.max(x, over="n")
+    return og.sum(og.exp(x - m - og.abs(m.at(rows_=rank))), over="n")
+
+
+@og.op
+def not_monotone(x: og.Tensor["rows_", "n"]) -> og.Tensor:
+    """The second maximum falls where the first one rises."""
+    first = og.max(x, over="n")
+    second = og.max(x * 2.0 - first, over="n")
+    return og.sum(og.exp(x * 2.0 - first - second), over="n")
+
+
 def random_inputs(seed: int, **shapes: tuple[int, ...]) -> dict[str, Any]:
     draw = np.random.default_rng(seed)
     return {name: draw.standard_normal(shape) for name, shape in shapes.items()}
@@ -515,6 +529,8 @@ def break_of(op: Op) -> Break:
         (lost_positions, 0, "it is not shown that the positions so far add nothing", ""),
         (ranks, 0, "the position that argmax or argmin finds", ""),
         (by_detour, 0, "is used through a read at other positions", ""),
+        (by_both_ways, 0, "is used through a read at other positions", ""),
+        (not_monotone, 1, "r2_new can be smaller or larger than r2_old", ""),
     ],
     ids=lambda value: value.name if isinstance(value, Op) else "",
 )
