@@ -34,6 +34,7 @@ def _operators() -> dict[str, Any]:
         found[name] = operator = tvm.ir.Op.get(PREFIX + name)
         operator.set_num_inputs(count)
         operator.set_attr("TVectorizable", True)
+        operator.set_attr("TScriptPrinterName", PREFIX + name)  # without it, printing IR warns
         operator.set_attr("TCallEffectKind", int(tirx.CallEffectKind.Pure.value))
     return found
 

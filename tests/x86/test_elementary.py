@@ -77,7 +77,8 @@ def test_error_is_as_stated(name: str) -> None:
 @runs
 @pytest.mark.parametrize(("name", "low", "high"), [("tanh", -1, 1), ("erf", -1, 1), ("sigmoid", 0, 1)])
 def test_range_is_kept(name: str, low: float, high: float) -> None:
-    for x in (sample(), near_steps()):
+    near_the_end = np.arange(0x40800000, 0x41200000, 3, dtype=np.uint32).view(np.float32)  # 4 to 10
+    for x in (sample(), near_steps(), near_the_end, -near_the_end):
         y = value(name, x[~np.isnan(x)])
         assert low <= y.min() <= y.max() <= high
 
@@ -125,6 +126,13 @@ def test_a_value_is_the_same_at_any_position(tmp_path: Path) -> None:
             found = lib.functions(np.full(length, v))
             for name in NAMES:
                 assert_exact(getattr(found, name), np.full(length, getattr(wanted, name)[i]))
+
+
+def test_inspecting_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
+    """TVM has a name to print for each operator."""
+    ir = og.inspect(functions, "ir", "x86/avx512")
+    assert all(f"opsgen.{name}" in ir for name in ("scale_by_power", "reciprocal_estimate", "erf_coefficient5"))
+    assert "Warning" not in capfd.readouterr().err
 
 
 # -- coefficients ------------------------------------------------------------------------------------------------------
