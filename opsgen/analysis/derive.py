@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 
 from ..dsl.dtypes import compute_type
-from ..dsl.tensor import Input, Map, Reduce, Scalar, Tensor
+from ..dsl.tensor import Const, Input, Map, Reduce, Scalar, Size, Tensor, elementwise
 from ..lowering.from_sympy import NoForm, tensor
 from ..lowering.to_sympy import Choice, text
 from .bounds import Bounded, bounded
@@ -38,6 +38,8 @@ def derive(running: Running, node: Reduce, moving: Sequence[Reduce]) -> Link:
     """
     if node.op not in ("sum", "max", "min"):
         raise Undecided(f"{node.op} of a value that moves has no running form")
+    if node.dtype.kind != "float":
+        raise Undecided("integers cannot be repaired by a factor")
     if any(n.op not in REDUCTIONS for n in moving):
         raise Undecided("the position that argmax or argmin finds moves by jumps")
     if map_count(node.arg, moving) > MOST_MAPS:
@@ -57,7 +59,7 @@ def derive(running: Running, node: Reduce, moving: Sequence[Reduce]) -> Link:
         proof = replace(proof, after=text(value))
     link = Link(
         name, node, total, neutral(node.op), proof, scales=tuple(scales.values()),
-        after=_after(node, total, outer) if outer else None,
+        after=_after(node, total, outer, running.empty) if outer else None,
     )  # fmt: skip
     if needs:
         return _repaired(running, replace(link, needs=needs), part)
@@ -88,8 +90,11 @@ def _applied(running: Running, node: Reduce, value: Expr, outer: Sequence[Outer]
     return value
 
 
-def _after(node: Reduce, total: Reduce, outer: tuple[Outer, ...]) -> Tensor:
+def _after(node: Reduce, total: Reduce, outer: tuple[Outer, ...], empty: Sequence[str]) -> Tensor:
+    """The node's value from its total. Of no positions it is neutral, where what was taken out may be 0 / 0."""
     value = applied(total, node.op, outer, node.dims)
+    for d in empty:
+        value = elementwise("where", elementwise("eq", Size(d), Const(0)), Const(neutral(node.op)), value)
     kind = compute_type(node.dtype)
     return value if compute_type(value.dtype) == kind else Map("cast", (value,), value.dims, kind)
 

@@ -95,7 +95,9 @@ class Link:
     - ``part`` is made of the graph's own nodes wherever they are unchanged, so that values common to several links
       are computed once. It reads earlier links by their ``node``, for which a loop holds ``held[id(node)]``: the
       running value, made safe.
-    - ``after`` reads ``total`` and the ``node`` of earlier links (``scales``), each with its final value.
+    - ``after`` reads ``total`` and the ``node`` of earlier links (``scales``), each with its final value. It gives
+      ``neutral`` where the reduced dims have no positions. Before the first position the node's value is ``neutral``
+      too, whatever ``after`` would give.
     - ``repair`` reads the placeholders ``old`` and ``new``, by id of the earlier link's ``node``, and nothing at
       positions of the loop. They stand for the earlier node's value (with its own ``after``) before and after the
       tile, or in a share and in the merged result. It is None where ``needs`` is empty.
@@ -196,7 +198,7 @@ def analyse(graph: Graph) -> Online:
             from .stages import Stages
         except ImportError as missing:
             raise error("E2003", package="sympy", found=missing, fix="opsgen[compile]") from None
-        found = Stages(family, near)
+        found = Stages(graph, family, near)
         chains += found.chains
         breaks += found.breaks
     return Online(tuple(chains), tuple(breaks))

@@ -8,6 +8,7 @@ from typing import Any
 
 import sympy
 
+from ..dsl.op import Graph
 from ..dsl.tensor import Map, Reduce, Tensor
 from ..lowering.to_sympy import Choice, Lowering, Symbols, text
 from .bounds import Motion
@@ -40,10 +41,14 @@ class Value:
 
 
 class Running:
-    """The values of a family of reductions over the same dims. ``links`` are those derived so far, by node id."""
+    """The values of a family of reductions over the same dims. ``links`` are those derived so far, by node id.
 
-    def __init__(self, family: Sequence[Reduce], links: Mapping[int, Link]) -> None:
+    ``empty`` are the reduced dims that may have no positions.
+    """
+
+    def __init__(self, graph: Graph, family: Sequence[Reduce], links: Mapping[int, Link]) -> None:
         self.over = family[0].over
+        self.empty = tuple(d for d in self.over if not graph.extent(d).value)
         self.names = {id(r): f"r{i}" for i, r in enumerate(family, 1)}
         self.links = links
         self.symbols = Symbols()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..dsl.op import Graph
 from ..dsl.tensor import Reduce
 from .dependence import leaves, same_dims
 from .derive import derive, first
@@ -18,11 +19,11 @@ from .running import Running, Undecided
 class Stages:
     """The chains and breaks of a family of reductions, operands first; ``near`` is what `nearest` gives for it."""
 
-    def __init__(self, family: Sequence[Reduce], near: Mapping[int, Sequence[Reduce]]) -> None:
+    def __init__(self, graph: Graph, family: Sequence[Reduce], near: Mapping[int, Sequence[Reduce]]) -> None:
         self.over = family[0].over
         self.links: dict[int, Link] = {}
         self.breaks: list[Break] = []
-        self.running = Running(family, self.links)
+        self.running = Running(graph, family, self.links)
         self.stage: dict[int, int] = {}
         for node in family:
             self._place(node, near)

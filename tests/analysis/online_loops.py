@@ -119,7 +119,14 @@ class Runner:
     # -- the two loop forms --------------------------------------------------------------------------------------------
     def rolling(self, tile: int) -> dict[int, Array]:
         """All links' values, by one pass over tiles."""
-        return self.pass_over(range(0, self.length, tile), tile).values
+        return self.finished_values(self.pass_over(range(0, self.length, tile), tile))
+
+    def finished_values(self, share: Share) -> dict[int, Array]:
+        """The values after the loop, also one that had no tile."""
+        done = Share(share.totals)
+        for k in self.chain.links:
+            done.values[id(k.node)] = self.value(k, done)
+        return done.values
 
     def pass_over(self, starts: Sequence[int], tile: int) -> Share:
         share = self.start()
@@ -134,7 +141,7 @@ class Runner:
         merged = found[0]
         for other in found[1:]:
             merged = self.merge(merged, other)
-        return merged.values
+        return self.finished_values(merged)
 
     def merge(self, a: Share, b: Share) -> Share:
         new = Share()

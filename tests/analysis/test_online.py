@@ -224,6 +224,11 @@ def ranks(x: og.Tensor["rows_", "n"]) -> og.Tensor:
 
 
 @og.op
+def integers(x: og.Tensor["rows_", "n", og.int32]) -> og.Tensor:
+    return og.sum(x * og.max(x, over="n"), over="n")
+
+
+@og.op
 def by_detour(x: og.Tensor["rows_", "n"], rank: og.Tensor["rows_", og.int64]) -> og.Tensor:
     m = og.max(x, over="n")
     return og.sum(og.exp(x - m.at(rows_=rank)), over="n")
@@ -328,6 +333,31 @@ def test_rolling_and_split_loops_give_what_the_op_gives(name: str, tile: int) ->
             np.testing.assert_allclose(
                 values[id(k.node)], runner.plain[id(k.node)], rtol=1e-11, atol=1e-13, err_msg=k.name
             )
+
+
+@pytest.mark.parametrize("op", [attention, three_links, norm_linear, soft_cap])
+def test_of_no_positions_the_result_is_neutral(op: Op) -> None:
+    name = next(n for n, (known, _) in CASES.items() if known is op)
+    inputs = {k: v[..., :0] if k in "xys" else v for k, v in CASES[name][1].items()}
+    inputs |= {k: v[..., :0, :] for k, v in inputs.items() if op is attention and k in "kv"}
+    inputs |= {"v": inputs["v"][:0]} if op is soft_cap else {}
+    inputs |= {"w": inputs["w"][:, :0]} if op is norm_linear else {}
+    runner = Runner(op, inputs)
+    assert runner.length == 0
+    values = runner.rolling(4)
+    for k in runner.chain.links:
+        np.testing.assert_array_equal(values[id(k.node)], runner.plain[id(k.node)])
+        assert np.all(values[id(k.node)] == k.neutral)
+
+
+def test_dims_that_are_never_empty_need_no_choice() -> None:
+    @og.op
+    def made(s: og.Tensor["rows_", "keys"], v: og.Tensor["keys", "out"]) -> og.Tensor:
+        return og.dot(og.softmax(s.split("keys", blocks=None, inner=8), over="inner"),
+                      v.split("keys", blocks=None, inner=8), over="inner")  # fmt: skip
+
+    *_, last = chain_of(made).links
+    assert isinstance(last.after, Map) and last.after.op == "div"
 
 
 def test_a_repair_that_is_wrong_is_noticed() -> None:
@@ -439,8 +469,10 @@ def test_attention_divides_after_the_loop() -> None:
     assert total.node.arg is total.part and total.total is total.node and total.after is None
     # exp(s - m) is the node that the sum takes too, so that a kernel computes it once.
     assert isinstance(weighted.part, Map) and weighted.part.op == "mul" and weighted.part.args[0] is total.part
-    assert isinstance(weighted.after, Map) and weighted.after.op == "div"
-    assert weighted.after.args[0] is weighted.total and weighted.after.args[1] is total.node
+    assert isinstance(weighted.after, Map) and weighted.after.op == "where"  # 0 where there are no keys
+    quotient = weighted.after.args[2]
+    assert isinstance(quotient, Map) and quotient.op == "div"
+    assert quotient.args[0] is weighted.total and quotient.args[1] is total.node
     assert weighted.needs == (m.node,) and weighted.scales == (total.node,)
     assert weighted.after.dims == weighted.node.dims
     assert weighted.proof.after == "r3_loop/r2"
@@ -528,6 +560,7 @@ def break_of(op: Op) -> Break:
         (by_the_mean, 0, "r1_new can be smaller or larger than r1_old", ""),
         (lost_positions, 0, "it is not shown that the positions so far add nothing", ""),
         (ranks, 0, "the position that argmax or argmin finds", ""),
+        (integers, 0, "integers cannot be repaired", ""),
         (by_detour, 0, "is used through a read at other positions", ""),
         (by_both_ways, 0, "is used through a read at other positions", ""),
         (not_monotone, 1, "r2_new can be smaller or larger than r2_old", ""),
