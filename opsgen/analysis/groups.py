@@ -6,6 +6,7 @@ A group has one of these patterns, found from its expressions and never from an 
     row_reduction  reductions over the same dims, and the maps before, between and after them
     contraction    a sum over a product whose factors each lack dims of the other (GEMM-like), with prologue and
     epilogue
+    online_chain   a contraction and the chain of reductions over its result, one of which may be a contraction too
 
 What one group hands to another is stored (workspace); everything else is computed where it is used.
 """
@@ -13,9 +14,13 @@ What one group hands to another is stored (workspace); everything else is comput
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..dsl.op import Graph
 from ..dsl.tensor import At, Input, Map, Reduce, Tensor
+
+if TYPE_CHECKING:
+    from .fusion import FusedChain
 
 TRANSCENDENTAL = frozenset({"exp", "exp2", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "pow"})
 
@@ -32,6 +37,8 @@ class Group:
     members: dict[int, Tensor] = field(default_factory=dict)
     stored: list[Tensor] = field(default_factory=list)
     after: list[Group] = field(default_factory=list)
+    fused: FusedChain | None = None
+    """Of an online chain: its parts."""
 
     def needs(self, other: Group) -> bool:
         """Whether this group runs after ``other``, directly or not."""

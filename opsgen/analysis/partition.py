@@ -14,17 +14,20 @@ from dataclasses import replace
 
 from ..dsl.op import Graph
 from ..dsl.tensor import At, Concat, Map, Reduce, Tensor, walk
+from .fusion import FusedChain, fused_chains
 from .groups import Group, Partition, factors, is_transpose, read_from
 
 
-def partition(graph: Graph) -> Partition:
-    """The groups of a graph, in an order in which they can run."""
-    return _Partitioner(graph).run()
+def partition(graph: Graph, chains: bool = True) -> Partition:
+    """The groups of a graph, in an order in which they can run. Without ``chains`` none is an online chain."""
+    return _Partitioner(graph, fused_chains(graph) if chains else ()).run()
 
 
 class _Partitioner:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, chains: tuple[FusedChain, ...]) -> None:
         self.graph = graph
+        self.chain_of = {id(n): f for f in chains for n in (f.score, *(k.node for k in f.links))}
+        self.chain_groups: dict[int, Group] = {}
         self.groups: list[Group] = []
         self.home: dict[int, Group] = {}  # nodes that belong to a group
         self.reads: dict[int, list[Group]] = {}  # free nodes: the groups whose stored values they read
@@ -40,7 +43,9 @@ class _Partitioner:
     def place(self, node: Tensor) -> None:
         if isinstance(node, Reduce):
             pair = factors(node)
-            if pair is not None:
+            if id(node) in self.chain_of:
+                self.place_in_chain(node, self.chain_of[id(node)])
+            elif pair is not None:
                 self.place_contraction(node, pair)
             else:
                 self.place_reduction(node)
@@ -119,6 +124,28 @@ class _Partitioner:
         self.home.pop(id(node.arg), None)  # the product itself is never stored
         self.join(group, node, pair)
 
+    def place_in_chain(self, node: Reduce, fused: FusedChain) -> None:
+        """The score of a fused chain opens the group; the links join it."""
+        if node is fused.score:
+            self.materialise_heavy(fused.keys)
+            space = (*fused.batch, *fused.rows, *fused.columns)
+            group = self.chain_groups[id(fused)] = self.open("online_chain", space, fused.chain.over)
+            group.fused = fused
+            self.home.pop(id(node.arg), None)
+            self.join(group, node, (fused.queries, fused.keys))
+            return
+        group = self.chain_groups[id(fused)]
+        values = [v.value for v in fused.value_links if v.link.node is node]
+        for value in values:
+            self.materialise_heavy(value)
+        group.reductions.append(node)
+        self.join(group, node, (node.arg, *values))
+
+    def materialise_heavy(self, node: Tensor) -> None:
+        """Gives a free value that is read once for each block of rows a group of its own, if it costs anything."""
+        if self.group(node) is None and not self.light(node):
+            self.materialise(node)
+
     def light(self, node: Tensor) -> bool:
         """Whether a free value is read rather than computed: inputs, stored values, views of them, casts."""
         if self.group(node) is not None or not node.children():
@@ -168,6 +195,9 @@ class _Partitioner:
     def fits(self, group: Group, node: Tensor) -> bool:
         """Whether the node's dims are those of the group's results (or, between reductions, of its rows)."""
         dims = set(node.dims)
+        if group.fused is not None:
+            rows = {*group.fused.batch, *group.fused.rows}
+            return id(node) in group.fused.inside or dims in (rows, rows | set(group.fused.columns))
         if group.pattern == "row_reduction":
             return dims in (set(group.space), set(group.space) | set(group.over))
         return dims == set(group.space)

@@ -84,10 +84,8 @@ def kernel(plan: Plan) -> manifest.Kernel:
 
 def _launch(launch: Launch) -> str:
     """A kernel's name, and when it runs."""
-    if launch.when is None:
-        return launch.name
-    extent, comparison, limit = launch.when
-    return f"{launch.name} if {extent} {comparison} {limit}"
+    conditions = " and ".join(f"{extent} {comparison} {limit}" for extent, comparison, limit in launch.when)
+    return f"{launch.name} if {conditions}" if conditions else launch.name
 
 
 def _smallest(limits: Sequence[Extent]) -> str | None:

@@ -72,7 +72,7 @@ def entry(plan: Plan) -> dict[str, Any]:
     limits = index_limits(graph)
     by_name = {i["name"]: i for i in inputs}
     used = {p.name for launch in plan.launches for p in launch.params if p.kind == "dim"}
-    used |= {n for x in plan.launches if x.when is not None for n in x.when[0].names()}
+    used |= {n for x in plan.launches for extent, _, _ in x.when for n in extent.names()}
     used |= {n for s in plan.spaces for n in s.elements.names()}
     used |= {n for extents in limits.values() for e in extents for n in e.names()}
     used |= {n for c in graph.checks for n in graph.extent(c.dim).names()}
@@ -117,10 +117,7 @@ def _checks(graph: Graph, limits: dict[str, list[Extent]]) -> list[tuple[str, st
 
 
 def _condition(launch: Launch) -> str:
-    if launch.when is None:
-        return ""
-    extent, comparison, limit = launch.when
-    return f"{c_expr(extent)} {comparison} {limit}"
+    return " && ".join(f"{c_expr(extent)} {comparison} {limit}" for extent, comparison, limit in launch.when)
 
 
 def _input(graph: Graph, name: str) -> Input:

@@ -110,7 +110,7 @@ def make_plan(
     problem: Problem, target: Target, configs: Configs | None = None, packed: frozenset[str] = frozenset()
 ) -> Plan:
     """The plan of a problem; ``configs`` replaces parts of a schedule's default configuration, by its name."""
-    parts = partition(problem.graph)
+    parts = partition(problem.graph, chains=any(s.pattern == "online_chain" for s in schedules_for(target)))
     symbol = f"{problem.op.name}_{problem.hash()[:10]}_{target.arch}" + ("_packed" if packed else "")
     spaces: dict[str, Workspace] = {}
     steps: list[Step] = []

@@ -38,6 +38,10 @@ class Param:
     dtype: str = ""
 
 
+Comparison = tuple[Extent, str, int]
+"""Of an expression of dims with a number: ``(rows, "<=", 12)``."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """One kernel of a plan: the function, and what to pass."""
@@ -45,8 +49,8 @@ class Launch:
     name: str
     function: Any
     params: tuple[Param, ...]
-    when: tuple[Extent, str, int] | None = None
-    """A comparison that a call's dims must meet for the kernel to run: ``(rows, "<=", 12)``."""
+    when: tuple[Comparison, ...] = ()
+    """What a call's dims must meet for the kernel to run."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,6 @@ from opsgen.schedules.common.schedule import Schedule
 
 def schedules() -> tuple[Schedule, ...]:
     """All schedules of the target. Imports TVM."""
-    from . import contraction, map, row_reduction
+    from . import contraction, map, online_chain, row_reduction
 
-    return (map.SCHEDULE, row_reduction.SCHEDULE, contraction.SCHEDULE)
+    return (map.SCHEDULE, row_reduction.SCHEDULE, contraction.SCHEDULE, online_chain.SCHEDULE)

@@ -23,18 +23,16 @@ from opsgen.analysis.groups import Group
 from opsgen.dsl.dtypes import compute_type
 from opsgen.dsl.extent import Extent
 from opsgen.lowering.kernel import Launch
-from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul, sub, truncdiv
+from opsgen.lowering.statements import Code, Expr, add, ceildiv, i64, mul
 from opsgen.lowering.to_tir import Scope, compute_name
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 
 from . import direct
 from .kernels import new_kernel
 from .operands import Problem
-from .packing import Packer, pack, packable, packed_memory, packing
+from .packing import pack, pack_tile, packable, packed_memory, packer_of, packing
+from .register_tile import RegisterTile
 from .vectors import product_of, strips, unflatten, widths
-
-UNROLL = 4
-"""Steps of the sum in one turn of the inner loop."""
 
 
 def build(context: Context, config: Config) -> list[Launch]:
@@ -46,12 +44,12 @@ def build(context: Context, config: Config) -> list[Launch]:
     if given:
         return [product]
     rows = cost.elements(context.partition.graph, problem.rows)
-    launches = [replace(pack(context, config, problem), when=(rows, ">", config["pack_on_the_way"])), product]
+    launches = [replace(pack(context, config, problem), when=((rows, ">", config["pack_on_the_way"]),)), product]
     few = direct.build(context, config, problem)
     if few is None:
         return launches
     limit = config["direct_rows"]
-    return [replace(few, when=(rows, "<=", limit)), launches[0], replace(product, when=(rows, ">", limit))]
+    return [replace(few, when=((rows, "<=", limit),)), launches[0], replace(product, when=((rows, ">", limit),))]
 
 
 class _Product:
@@ -70,12 +68,15 @@ class _Product:
         self.width = config["columns"]
         self.heights = tuple(sorted({config["rows"], config["rows_at_end"], 1}, reverse=True))
         self.packed = packed_memory(self.kernel, context, problem, self.width)
-        self.packer = None if given else Packer(self.kernel, context, config, problem)
+        self.packer = None if given else packer_of(self.kernel, context, config, problem)
         self.rows_on_the_way = config["pack_on_the_way"]
         self.type = compute_name(problem.node.dtype)
         self.lanes = widths(context.arch, context.group, 1)
         dims = (*problem.batch, *problem.rows, *problem.columns, *problem.summed)
         self.extents = {d: self.kernel.extent(d) for d in dims}
+        self.tile = RegisterTile(
+            self.kernel, problem.left, problem.node.dtype, problem.summed, self.packed.buffer, self.width
+        )
         self.block_rows = config["row_block"] * config["rows"]
         self.block_tiles = config["column_block"]
         self.kernel.cost(cost.flops(self.kernel.graph, context.computed()), Extent.const(0), config["flops_per_ns"])
@@ -106,7 +107,7 @@ class _Product:
                 tile = inner.bind(first_tile + t, "tile")
                 if self.packer is not None:
                     with inner.when(few) as packing:
-                        self.packer.tile(packing, batch, tile)
+                        pack_tile(packing, self.packer, problem, extents, batch, tile)
                 panel = self.packed.offset({"batch": batch, "tile": tile, "k": i64(0), "column": i64(0)})
                 panel = inner.bind(panel, "panel")
                 first_block = inner.bind(row_task * each, "first_block")
@@ -127,50 +128,16 @@ class _Product:
         self.epilogue(scope, first_row, rows, code.bind(tile * i64(self.width), "first_column"), n, sums)
 
     def register_tile(self, scope: Scope, row: Expr, first_row: Expr, height: int, panel: Expr, sums: Any) -> None:
-        """``height`` rows, from ``row`` of the block on, times one column tile: accumulators stay in registers."""
+        """``height`` rows, from ``row`` of the block on, times one column tile, into ``sums``."""
         code, width = scope.code, self.width
-        accumulators = [code.local(self.type, width, f"acc{i}") for i in range(height)]
-        for acc in accumulators:
-            with code.loop(width, "j", "vectorized") as (j, lanes):
-                lanes.store(acc, constant(0, self.type), j)
         rows = []
         for i in range(height):
             at = code.bind(add(first_row + row, i64(i)), "row")
             rows.append(scope.inner(code, unflatten(code, at, self.problem.rows, self.extents)))
-        self.accumulate(code, rows, accumulators, panel)
-        for i, acc in enumerate(accumulators):
+        for i, acc in enumerate(self.tile.sums(code, rows, panel)):
             start = code.bind((row + i64(i)) * i64(width), "start")
             with code.loop(width, "j", "vectorized") as (j, lanes):
                 lanes.store(sums, tirx.BufferLoad(acc, [j]), start + j)
-
-    def accumulate(self, code: Code, rows: list[Scope], accumulators: list[Any], panel: Expr) -> None:
-        """The loop over the summed dims: one column vector times one element of each row."""
-        *outer, last = self.problem.summed
-
-        def nest(at: Code, dims: list[str], coords: dict[str, Expr], flat: Expr) -> None:
-            if dims:
-                rest = self.problem.summed[self.problem.summed.index(dims[0]) + 1 :]
-                with at.loop(self.extents[dims[0]], dims[0]) as (i, inner):
-                    step = mul(i, product_of(self.extents, rest))
-                    nest(inner, dims[1:], {**coords, dims[0]: i}, add(flat, step))
-                return
-            turns = at.bind(truncdiv(self.extents[last], UNROLL), "turns")
-            with at.loop(turns, "k4") as (q, inner):
-                for u in range(UNROLL):
-                    step_at(inner, coords, add(q * i64(UNROLL), i64(u)), flat)
-            done = mul(turns, i64(UNROLL))
-            with at.loop(sub(self.extents[last], done), "k1") as (r, inner):
-                step_at(inner, coords, add(done, r), flat)
-
-        def step_at(at: Code, coords: dict[str, Expr], k: Expr, flat: Expr) -> None:
-            offset = at.bind(panel + add(flat, k) * i64(self.width), "at")
-            for row, acc in zip(rows, accumulators, strict=True):
-                left = row.inner(at, {**coords, last: k}).value_in(self.problem.left, self.problem.node.dtype)
-                with at.loop(self.width, "j", "vectorized") as (j, lanes):
-                    right = tirx.BufferLoad(self.packed.buffer, [offset + j])
-                    lanes.store(acc, tirx.Add(tirx.BufferLoad(acc, [j]), tirx.Mul(left, right)), j)
-
-        nest(code, outer, {}, i64(0))
 
     def epilogue(self, scope: Scope, first_row: Expr, rows: Expr, first_column: Expr, n: Expr, sums: Any) -> None:
         """The group's stored values for a block of rows of one column tile."""

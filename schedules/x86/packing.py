@@ -11,7 +11,7 @@ from tvm import tirx
 
 from opsgen.analysis import cost
 from opsgen.analysis.groups import is_transpose
-from opsgen.dsl.dtypes import compute_type
+from opsgen.dsl.dtypes import DType, compute_type
 from opsgen.dsl.extent import Extent
 from opsgen.dsl.tensor import Input, Tensor, walk
 from opsgen.dsl.trace import ROWS
@@ -90,7 +90,7 @@ def packed_memory(kernel: Kernel, context: Context, problem: Problem, width: int
 def pack(context: Context, config: Config, problem: Problem) -> Launch:
     """The kernel that packs."""
     kernel = new_kernel(context, "pack")
-    packer = Packer(kernel, context, config, problem)
+    packer = packer_of(kernel, context, config, problem)
     dims = (*problem.batch, *problem.columns, *problem.summed)
     kernel.cost(Extent.const(0), cost.elements(kernel.graph, dims) * 2, 8)
     extents = {d: kernel.extent(d) for d in dims}
@@ -99,42 +99,70 @@ def pack(context: Context, config: Config, problem: Problem) -> Launch:
     tasks = code.bind(mul(product_of(extents, problem.batch), tiles), "tasks")
     with code.loop(tasks, "task", "parallel") as (task, body):
         batch = body.bind(tirx.truncdiv(task, tiles), "batch")
-        packer.tile(body, batch, body.bind(tirx.truncmod(task, tiles), "tile"))
+        tile = body.bind(tirx.truncmod(task, tiles), "tile")
+        pack_tile(body, packer, problem, extents, batch, tile)
     return kernel.launch()
 
 
+def packer_of(kernel: Kernel, context: Context, config: Config, problem: Problem) -> Packer:
+    """Packs the right operand into the contraction's packed memory."""
+    packed = packed_memory(kernel, context, problem, config["columns"])
+    return Packer(
+        kernel,
+        context.arch,
+        problem.right,
+        problem.columns,
+        problem.summed,
+        problem.node.dtype,
+        packed,
+        config["columns"],
+    )
+
+
+def pack_tile(body: Code, packer: Packer, problem: Problem, extents: dict[str, Expr], batch: Expr, tile: Expr) -> None:
+    """One column tile of one batch."""
+    n = body.bind(product_of(extents, problem.columns), "n")
+    scope = Scope(packer.kernel, body, unflatten(body, batch, problem.batch, extents))
+    first = body.bind(tile * i64(packer.width), "first")
+    start = packer.packed.offset({"batch": batch, "tile": tile, "k": i64(0), "column": i64(0)})
+    start = body.bind(start, "panel")
+    with body.either(first + i64(packer.width) <= n) as (full, partial):
+        packer.full_tile(scope.inner(full, {}), first, start)
+        packer.partial_tile(scope.inner(partial, {}), first, start, n)
+
+
 class Packer:
-    """Packs column tiles in a kernel."""
+    """Writes panels of an operand in a kernel: for each position of ``summed``, ``width`` neighbouring ``columns``."""
 
-    def __init__(self, kernel: Kernel, context: Context, config: Config, problem: Problem) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        arch: str,
+        operand: Tensor,
+        columns: tuple[str, ...],
+        summed: tuple[str, ...],
+        dtype: DType,
+        packed: Memory,
+        width: int,
+    ) -> None:
         self.kernel = kernel
-        self.problem = problem
-        self.width = config["columns"]
-        self.lanes = REGISTER_FLOATS[context.arch]
-        self.packed = packed_memory(self.kernel, context, problem, self.width)
-        self.type = compute_name(problem.node.dtype)
-        dims = (*problem.batch, *problem.columns, *problem.summed)
-        self.extents = {d: self.kernel.extent(d) for d in dims}
-
-    def tile(self, body: Code, batch: Expr, tile: Expr) -> None:
-        """One tile of one batch."""
-        n = body.bind(product_of(self.extents, self.problem.columns), "n")
-        scope = Scope(self.kernel, body, unflatten(body, batch, self.problem.batch, self.extents))
-        first = body.bind(tile * i64(self.width), "first")
-        start = self.packed.offset({"batch": batch, "tile": tile, "k": i64(0), "column": i64(0)})
-        start = body.bind(start, "panel")
-        with body.either(first + i64(self.width) <= n) as (full, partial):
-            self.full_tile(scope.inner(full, {}), first, start)
-            self.each_k(scope.inner(partial, {}), lambda inside, k: self.partial_step(inside, k, first, start, n))
+        self.operand = operand
+        self.columns = columns
+        self.summed = summed
+        self.dtype = dtype
+        self.packed = packed
+        self.width = width
+        self.lanes = REGISTER_FLOATS[arch]
+        self.type = compute_name(dtype)
+        self.extents = {d: kernel.extent(d) for d in (*columns, *summed)}
 
     def full_tile(self, scope: Scope, first: Expr, start: Expr) -> None:
         """A tile with all its columns: in vectors of columns, in blocks turned in registers, or one by one."""
-        problem = self.problem
-        vectors = vectorizable((problem.right,)) and self.type == "float32"
-        last = problem.summed[-1]
-        if vectors and len(problem.columns) == 1 and contiguous(self.kernel, problem.right, problem.columns[0]):
+        vectors = vectorizable((self.operand,)) and self.type == "float32" and self.width % self.lanes == 0
+        last = self.summed[-1]
+        if vectors and len(self.columns) == 1 and contiguous(self.kernel, self.operand, self.columns[0]):
             self.each_k(scope, lambda inside, k: self.step(inside, k, first, start, "vectorized"))
-        elif vectors and len(problem.summed) == 1 and contiguous(self.kernel, problem.right, last):
+        elif vectors and len(self.summed) == 1 and contiguous(self.kernel, self.operand, last):
 
             def along(code: Code, k: Expr, kind: str, width: int, stage: int) -> None:
                 if width > 1:
@@ -149,20 +177,24 @@ class Packer:
 
     def each_k(self, scope: Scope, body: Any) -> None:
         """``body(scope, k)`` for each position of the summed dims, with the flat position."""
-        count = scope.code.bind(product_of(self.extents, self.problem.summed), "k")
+        count = scope.code.bind(product_of(self.extents, self.summed), "k")
         with scope.code.loop(count, "k") as (k, inner):
-            body(scope.inner(inner, unflatten(inner, k, self.problem.summed, self.extents)), k)
+            body(scope.inner(inner, unflatten(inner, k, self.summed, self.extents)), k)
 
     def value(self, scope: Scope, code: Code, column: Expr) -> Expr:
-        """The right operand in a column, at the scope's position in the summed dims."""
-        coords = unflatten(code, column, self.problem.columns, self.extents)
-        return scope.inner(code, coords).value_in(self.problem.right, self.problem.node.dtype)
+        """The operand in a column, at the scope's position in the summed dims."""
+        coords = unflatten(code, column, self.columns, self.extents)
+        return scope.inner(code, coords).value_in(self.operand, self.dtype)
 
     def step(self, scope: Scope, k: Expr, first: Expr, start: Expr, kind: str) -> None:
         """All columns of the tile at one k."""
         at = scope.code.bind(start + mul(k, i64(self.width)), "at")
         with scope.code.loop(self.width, "column", kind) as (j, lanes):
             lanes.store(self.packed.buffer, self.value(scope, lanes, first + j), at + j)
+
+    def partial_tile(self, scope: Scope, first: Expr, start: Expr, n: Expr) -> None:
+        """A tile past whose last columns, from ``n`` on, there are zeros."""
+        self.each_k(scope, lambda inside, k: self.partial_step(inside, k, first, start, n))
 
     def partial_step(self, scope: Scope, k: Expr, first: Expr, start: Expr, n: Expr) -> None:
         """The columns that there are, then zeros."""
@@ -181,7 +213,7 @@ class Packer:
         for c in range(size):
             line = code.local(self.type, size, "line")
             with code.loop(size, "lane", "vectorized") as (lane, lanes):
-                here = scope.inner(lanes, {self.problem.summed[-1]: add(k, lane)})
+                here = scope.inner(lanes, {self.summed[-1]: add(k, lane)})
                 lanes.store(line, self.value(here, lanes, first + i64(column + c)), lane)
             rows.append(code.bind(tirx.BufferLoad(line, [tirx.Ramp(i64(0), i64(1), size)]), "line"))
         for at, row in enumerate(turn(code, rows)):

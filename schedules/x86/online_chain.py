@@ -1,0 +1,515 @@
+"""Online chains on x86: a contraction and the chain of reductions over its result, tile by tile.
+
+A task does a block of rows. Their operand is packed as a panel, and each tile of the chain's dim goes through
+
+    scores    register tiles of positions times the panel: one vector of rows for each position
+    passes    the chain's row links, level by level: no result is needed along a vector, so nothing is folded
+    values    each contraction link's running values, repaired, plus weights times values: register tiles of rows times
+              columns
+
+Memory does not grow with the chain's dim: what a task keeps is in scratch memory of its chunk of tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from opsgen.analysis import cost
+from opsgen.analysis.fusion import FusedChain, ValueLink
+from opsgen.analysis.groups import is_transpose
+from opsgen.analysis.online import Link
+from opsgen.dsl.dtypes import DTYPES
+from opsgen.dsl.extent import Extent
+from opsgen.dsl.tensor import Map, Tensor
+from opsgen.lowering.kernel import Launch
+from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul
+from opsgen.lowering.to_tir import Held, Scope
+from opsgen.schedules.common.schedule import Config, Context, Schedule
+
+from .kernels import new_kernel
+from .packing import Packer
+from .reductions import combine, reduced
+from .register_tile import RegisterTile
+from .vectors import product_of, strips, unflatten, vectorizable
+
+FLOAT32 = DTYPES["float32"]
+
+CHUNKS = 256
+"""Into how many pieces the tasks are cut at most; each has scratch memory of its own."""
+
+_CHUNK, _ROW, _K, _COLUMN = "(chunk)", "(row)", "(k)", "(column)"
+
+COLUMNS = {"avx2": (16, 8, 1), "avx512": (64, 32, 16, 8, 1)}
+"""Columns of a register tile of values."""
+
+UNROLL = 4
+
+
+@dataclass
+class Running:
+    """What a task keeps of its rows: the links' running values, and those of before the tile where a repair needs
+    them; one element for each row."""
+
+    now: dict[int, Any]
+    before: dict[int, Any]
+
+
+class Rolling:
+    """The kernel for blocks of ``lanes`` rows; calls have at least so many. The last block reaches back, so that it is
+    whole."""
+
+    def __init__(self, context: Context, config: Config, lanes: int) -> None:
+        group = context.group
+        assert group.fused is not None
+        self.fused: FusedChain = group.fused
+        self.group = group
+        self.arch = context.arch
+        self.kernel = new_kernel(context, f"rolling{lanes}")
+        self.lanes = lanes
+        self.kind = "vectorized" if lanes > 1 else "serial"
+        self.tile_keys = config["keys"]
+        self.heights = tuple(sorted({config["rows"], config["rows_at_end"], 1}, reverse=True))
+        self.over = self.fused.over
+        f = self.fused
+        dims = (*f.batch, *f.rows, *f.columns, self.over, *f.score.over)
+        self.extents = {d: self.kernel.extent(d) for d in dims}
+        graph = self.kernel.graph
+        chunks, rows = Extent.const(CHUNKS), Extent.const(lanes)
+        self.panels = self.kernel.workspace(
+            f"rows{group.index}", {_CHUNK: chunks, _K: cost.elements(graph, f.score.over), _ROW: rows}, FLOAT32
+        )
+        self.values = {
+            id(v.link): self.kernel.workspace(
+                f"values{group.index}_{i}",
+                {_CHUNK: chunks, _ROW: rows, _COLUMN: cost.elements(graph, f.columns)},
+                FLOAT32,
+            )
+            for i, v in enumerate(f.value_links)
+        }
+        self.passes = plan(self.fused)
+        self.kernel.cost(cost.flops(graph, context.computed()), Extent.const(0), config["flops_per_ns"])
+
+    def build(self) -> Launch:
+        code, f = self.kernel.code, self.fused
+        m = code.bind(product_of(self.extents, f.rows), "m")
+        blocks = code.bind(ceildiv(m, self.lanes), "blocks")
+        tasks = code.bind(mul(product_of(self.extents, f.batch), blocks), "tasks")
+        chunk = code.bind(tirx.Max(ceildiv(tasks, CHUNKS), i64(1)), "chunk")
+        chunks = code.bind(tirx.truncdiv(tasks + chunk - i64(1), chunk), "chunks")
+        with code.loop(chunks, "c", "parallel") as (c, body):
+            buffers = [
+                body.local("float32", self.tile_keys * self.lanes, f"tile{i}") for i in range(self.passes.buffers)
+            ]
+            first_task = body.bind(c * chunk, "first_task")
+            count = body.bind(tirx.Min(chunk, tasks - first_task), "count")
+            with body.loop(count, "task") as (i, inner):
+                task = inner.bind(first_task + i, "task")
+                batch = inner.bind(tirx.truncdiv(task, blocks), "batch")
+                block = inner.bind(tirx.truncmod(task, blocks), "block")
+                first = inner.bind(tirx.Min(block * i64(self.lanes), m - i64(self.lanes)), "first")
+                scope = Scope(self.kernel, inner, unflatten(inner, batch, f.batch, self.extents))
+                self.task(scope, c, first, buffers)
+        return self.kernel.launch()
+
+    # -- a task --------------------------------------------------------------------------------------------------------
+    def task(self, scope: Scope, chunk: Expr, first: Expr, buffers: list[Any]) -> None:
+        """The rows from ``first`` on."""
+        code, f = scope.code, self.fused
+        panel = code.bind(self.panels.offset({_CHUNK: chunk, _K: i64(0), _ROW: i64(0)}), "panel")
+        packer = Packer(self.kernel, self.arch, f.queries, f.rows, f.score.over, f.score.dtype, self.panels, self.lanes)
+        packer.full_tile(scope.inner(code, {}), first, panel)
+        running = self.start(code)
+        for v in f.value_links:
+            memory = self.values[id(v.link)]
+            start = code.bind(memory.offset({_CHUNK: chunk, _ROW: i64(0), _COLUMN: i64(0)}), "start")
+            size = code.bind(mul(i64(self.lanes), product_of(self.extents, f.columns)), "size")
+
+            def clear(at: Code, i: Expr, kind: str, width: int, stage: int, m: Any = memory, s: Expr = start) -> None:
+                with at.loop(width, "j", kind) as (j, lanes):
+                    lanes.store(m.buffer, constant(0, "float32"), s + add(i, j))
+
+            strips(code, i64(0), size, COLUMNS[self.arch], clear)
+        n = self.extents[self.over]
+        with code.loop(code.bind(ceildiv(n, self.tile_keys), "tiles"), "tile") as (t, inner):
+            start = inner.bind(t * i64(self.tile_keys), "key")
+            count = inner.bind(tirx.Min(i64(self.tile_keys), n - start), "keys")
+            self.tile(scope.inner(inner, {}), chunk, first, panel, start, count, running, buffers)
+        self.finish(scope.inner(code, {}), chunk, first, running)
+
+    def start(self, code: Code) -> Running:
+        now = {id(k.node): self.vector(code, "now") for k in self.fused.row_links}
+        for k in self.fused.row_links:
+            with code.loop(self.lanes, "lane", self.kind) as (lane, lanes):
+                lanes.store(now[id(k.node)], constant(k.neutral, "float32"), lane)
+        needed = {id(n) for k in self.fused.links for n in k.needs}
+        return Running(now, {i: self.vector(code, "before") for i in now if i in needed})
+
+    def vector(self, code: Code, name: str) -> Any:
+        return code.local("float32", self.lanes, name)
+
+    def row_coords(self, code: Code, first: Expr, lane: Expr) -> dict[str, Expr]:
+        return unflatten(code, add(first, lane), self.fused.rows, self.extents)
+
+    def tile(
+        self,
+        scope: Scope,
+        chunk: Expr,
+        first: Expr,
+        panel: Expr,
+        start: Expr,
+        count: Expr,
+        running: Running,
+        buffers: list[Any],
+        unmasked: bool = False,
+    ) -> None:
+        """``count`` positions of the chain's dim from ``start`` on."""
+        self.scores(scope, panel, start, count, buffers[0])
+        for number in range(len(self.passes.links)):
+            self.run_pass(scope, number, first, start, count, running, buffers, unmasked)
+        for v in self.fused.value_links:
+            weights = buffers[self.passes.place_of(v.weight)]
+            self.accumulate(scope, v, chunk, first, start, count, running, weights)
+
+    # -- scores --------------------------------------------------------------------------------------------------------
+    def scores(self, scope: Scope, panel: Expr, start: Expr, count: Expr, buffer: Any) -> None:
+        """The contraction's result for the tile: for each position a vector of rows."""
+        f = self.fused
+        tile = RegisterTile(self.kernel, f.keys, f.score.dtype, f.score.over, self.panels.buffer, self.lanes)
+
+        def down(code: Code, key: Expr, kind: str, height: int, stage: int) -> None:
+            here = scope.inner(code, {})
+            rows = [here.inner(code, {self.over: code.bind(add(start + key, i64(i)), "key")}) for i in range(height)]
+            for i, acc in enumerate(tile.sums(code, rows, panel)):
+                at = code.bind((key + i64(i)) * i64(self.lanes), "at")
+                with code.loop(self.lanes, "j", self.kind) as (j, lanes):
+                    lanes.store(buffer, tirx.BufferLoad(acc, [j]), at + j)
+
+        strips(scope.code, i64(0), count, self.heights, down)
+
+    # -- passes --------------------------------------------------------------------------------------------------------
+    def run_pass(
+        self,
+        scope: Scope,
+        number: int,
+        first: Expr,
+        start: Expr,
+        count: Expr,
+        running: Running,
+        buffers: list[Any],
+        unmasked: bool,
+    ) -> None:
+        """The row links of one level over the tile, and the values that are kept for later."""
+        code, f = scope.code, self.fused
+        links = self.passes.links[number]
+        sums = {id(k.node): self.vector(code, "sum") for k in links}
+        with code.loop(self.lanes, "lane", self.kind) as (lane, lanes):
+            here = scope.inner(lanes, self.row_coords(lanes, first, lane))
+            for k in links:
+                lanes.store(sums[id(k.node)], self.repaired(here, k, running, lane), lane)
+        moved = self.moved(scope, number, first, running)
+        with code.loop(count, "key") as (r, body):
+            at = body.bind(r * i64(self.lanes), "at")
+            inside = scope.inner(body, {self.over: body.bind(start + r, "key")})
+            with body.loop(self.lanes, "lane", self.kind) as (lane, lanes):
+                held: dict[int, Held] = {
+                    i: _load(buffers[place], add(at, lane)) for i, place in self.passes.known[number].items()
+                }
+                held |= {i: _load(buffer, lane) for i, buffer in moved.items()}
+                here = inside.inner(lanes, self.row_coords(lanes, first, lane), held)
+                if unmasked:
+                    for choice in f.masked:
+                        here.held.setdefault(id(choice), _within(here, choice.args[1]))
+                values = [(k, reduced(here.value(k.part), k.node)) for k in links]
+                kept = [(place, here.value_in(node, FLOAT32)) for node, place in self.passes.keeps[number]]
+                for k, value in values:
+                    buffer = sums[id(k.node)]
+                    lanes.store(buffer, combine(k.op, tirx.BufferLoad(buffer, [lane]), value), lane)
+                for place, value in kept:
+                    lanes.store(buffers[place], value, add(at, lane))
+        for k in links:
+            with code.loop(self.lanes, "lane", self.kind) as (lane, lanes):
+                now = running.now[id(k.node)]
+                if id(k.node) in running.before:
+                    lanes.store(running.before[id(k.node)], tirx.BufferLoad(now, [lane]), lane)
+                lanes.store(now, tirx.BufferLoad(sums[id(k.node)], [lane]), lane)
+
+    def repaired(self, here: Scope, link: Link, running: Running, lane: Expr) -> Expr:
+        """A row link's running value as it is with the new values of the links before it."""
+        value = tirx.BufferLoad(running.now[id(link.node)], [lane])
+        factor = self.factor(here, link, running, lane)
+        if factor is None:
+            return value
+        return here.bind(tirx.Add(value, factor) if link.additive else tirx.Mul(value, factor))
+
+    def factor(self, here: Scope, link: Link, running: Running, lane: Expr) -> Expr | None:
+        if link.repair is None:
+            return None
+        here.held |= {id(link.old[id(n)]): _load(running.before[id(n)], lane) for n in link.needs}
+        here.held |= {id(link.new[id(n)]): _load(running.now[id(n)], lane) for n in link.needs}
+        return here.value_in(link.repair, FLOAT32)
+
+    def moved(self, scope: Scope, number: int, first: Expr, running: Running) -> dict[int, Any]:
+        """What stands for earlier links in the values of a pass: their new values, made safe."""
+        code = scope.code
+        found: dict[int, Any] = {}
+        for link in self.passes.readers[number]:
+            for n in link.needs:
+                if id(n) in found:
+                    continue
+                buffer = found[id(n)] = self.vector(code, "moved")
+                with code.loop(self.lanes, "lane", self.kind) as (lane, lanes):
+                    new = {id(link.new[id(e)]): _load(running.now[id(e)], lane) for e in link.needs}
+                    here = scope.inner(lanes, self.row_coords(lanes, first, lane), new)
+                    stand_in = link.held.get(id(n))
+                    value = new[id(link.new[id(n)])]({}) if stand_in is None else here.value_in(stand_in, FLOAT32)
+                    lanes.store(buffer, value, lane)
+        return found
+
+    # -- values --------------------------------------------------------------------------------------------------------
+    def accumulate(
+        self,
+        scope: Scope,
+        v: ValueLink,
+        chunk: Expr,
+        first: Expr,
+        start: Expr,
+        count: Expr,
+        running: Running,
+        weights: Any,
+    ) -> None:
+        """A contraction link's running values: repaired, plus the tile's weights times values."""
+        code, f = scope.code, self.fused
+        factors = None
+        if v.link.repair is not None:
+            factors = self.vector(code, "factor")
+            with code.loop(self.lanes, "lane", self.kind) as (lane, lanes):
+                here = scope.inner(lanes, self.row_coords(lanes, first, lane))
+                lanes.store(factors, self.factor(here, v.link, running, lane), lane)
+        memory = self.values[id(v.link)]
+        widths = COLUMNS[self.arch] if vectorizable((v.value,)) else (1,)
+
+        def across(at: Code, column: Expr, kind: str, width: int, stage: int) -> None:
+            def down(inner: Code, row: Expr, row_kind: str, height: int, row_stage: int) -> None:
+                places = [
+                    inner.bind(memory.offset({_CHUNK: chunk, _ROW: add(row, i64(i)), _COLUMN: column}), "to")
+                    for i in range(height)
+                ]
+                sums = [inner.local("float32", width, f"value{i}") for i in range(height)]
+                for i, (acc, place) in enumerate(zip(sums, places, strict=True)):
+                    with inner.loop(width, "j", kind) as (j, lanes):
+                        old = tirx.BufferLoad(memory.buffer, [place + j])
+                        if factors is not None:
+                            old = tirx.Mul(old, tirx.BufferLoad(factors, [add(row, i64(i))]))
+                        lanes.store(acc, old, j)
+
+                def step(here: Code, key: Expr, unrolled: int) -> None:
+                    for u in range(unrolled):
+                        position = here.bind(add(key, i64(u)), "key")
+                        inside = scope.inner(here, {self.over: here.bind(start + position, "key")})
+                        from_ = here.bind(add(position * i64(self.lanes), row), "weight")
+                        for i, acc in enumerate(sums):
+                            weight = here.bind(tirx.BufferLoad(weights, [from_ + i64(i)]), "w")
+                            with here.loop(width, "j", kind) as (j, lanes):
+                                coords = unflatten(lanes, add(column, j), f.columns, self.extents)
+                                value = inside.inner(lanes, coords).value_in(v.value, FLOAT32)
+                                product = tirx.Mul(weight, value)
+                                lanes.store(acc, tirx.Add(tirx.BufferLoad(acc, [j]), product), j)
+
+                strips(inner, i64(0), count, (UNROLL, 1), lambda c, key, kk, u, s: step(c, key, u))
+                for acc, place in zip(sums, places, strict=True):
+                    with inner.loop(width, "j", kind) as (j, lanes):
+                        lanes.store(memory.buffer, tirx.BufferLoad(acc, [j]), place + j)
+
+            strips(at, i64(0), i64(self.lanes), self.heights, down)
+
+        strips(code, i64(0), product_of(self.extents, f.columns), widths, across)
+
+    # -- results -------------------------------------------------------------------------------------------------------
+    def finish(self, scope: Scope, chunk: Expr, first: Expr, running: Running) -> None:
+        """The group's stored values of the task's rows."""
+        code, f = scope.code, self.fused
+        of_rows = [n for n in self.group.stored if not set(n.dims) & set(f.columns)]
+        others = [n for n in self.group.stored if set(n.dims) & set(f.columns)]
+
+        def row_held(here: Scope, lane: Expr) -> None:
+            for k in f.row_links:
+                here.held[id(k.total)] = _load(running.now[id(k.node)], lane)
+                if k.after is not None:
+                    here.held[id(k.node)] = _within(here, k.after)
+
+        if of_rows:
+            with code.loop(self.lanes, "lane", self.kind) as (lane, lanes):
+                here = scope.inner(lanes, self.row_coords(lanes, first, lane))
+                row_held(here, lane)
+                self.kernel.store_values(here, [(n, here.value(n)) for n in of_rows])
+        if not others:
+            return
+        with code.loop(self.lanes, "row") as (row, body):
+            at_row = scope.inner(body, self.row_coords(body, body.bind(add(first, row), "at_row"), i64(0)))
+            row_held(at_row, row)
+            places = {
+                id(v.link): body.bind(
+                    self.values[id(v.link)].offset({_CHUNK: chunk, _ROW: row, _COLUMN: i64(0)}), "from"
+                )
+                for v in f.value_links
+            }
+
+            def step(inner: Code, column: Expr, kind: str, width: int, stage: int) -> None:
+                with inner.loop(width, "j", kind) as (j, lanes):
+                    here = at_row.inner(lanes, unflatten(lanes, add(column, j), f.columns, self.extents))
+                    for v in f.value_links:
+                        buffer = self.values[id(v.link)].buffer
+                        here.held[id(v.link.total)] = _load(buffer, places[id(v.link)] + add(column, j))
+                        if v.link.after is not None:
+                            here.held[id(v.link.node)] = _within(here, v.link.after)
+                    self.kernel.store_values(here, [(n, here.value(n)) for n in others])
+
+            widths = COLUMNS[self.arch] if vectorizable(tuple(others)) else (1,)
+            strips(body, i64(0), product_of(self.extents, f.columns), widths, step)
+
+
+def _load(buffer: Any, index: Expr) -> Held:
+    return lambda coords: tirx.BufferLoad(buffer, [index])
+
+
+def _within(scope: Scope, node: Tensor) -> Held:
+    """The value of another node at the same position."""
+    return lambda coords: scope.value(node)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The passes over a tile of scores. ``links``: the row links of each; ``readers``: all links whose values it makes;
+    ``keeps``: nodes it stores, with the buffer; ``known``: buffers by id of node that hold values when it begins."""
+
+    links: tuple[tuple[Link, ...], ...]
+    readers: tuple[tuple[Link, ...], ...]
+    keeps: tuple[tuple[tuple[Tensor, int], ...], ...]
+    known: tuple[Mapping[int, int], ...]
+    buffers: int
+
+    def place_of(self, node: Tensor) -> int:
+        """The buffer in which a weight lies after the last pass."""
+        return next(place for keeps in reversed(self.keeps) for n, place in keeps if n is node)
+
+
+def plan(fused: FusedChain) -> Passes:
+    """Which pass computes what: a link's is one after the last that it needs. A value that a later pass needs takes the
+    place of one that none needs any more."""
+    level: dict[int, int] = {}
+    for k in fused.links:
+        level[id(k.node)] = max((level[id(n)] + 1 for n in k.needs), default=0)
+    weights = {id(v.link): v for v in fused.value_links}
+    count = max(level.values()) + 1
+    links, readers, roots = [], [], []
+    for p in range(count):
+        here = [k for k in fused.links if level[id(k.node)] == p]
+        links.append(tuple(k for k in here if id(k) not in weights))
+        readers.append(tuple(here))
+        roots.append([weights[id(k)].weight if id(k) in weights else k.part for k in here])
+    known: list[dict[int, int]] = []
+    keeps: list[tuple[tuple[Tensor, int], ...]] = []
+    places: dict[int, int] = {id(fused.score): 0}
+    buffers = 1
+    own = {id(k.node) for k in fused.links}
+    for p in range(count):
+        known.append(dict(places))
+        later = [r for q in range(p + 1, count) for r in roots[q]]
+        wanted = {id(r): r for r in roots[p] if _reached(later, own, {**places, id(r): 0}, r)}
+        wanted |= {id(v.weight): v.weight for v in fused.value_links if level[id(v.link.node)] == p}
+        wanted = {i: r for i, r in wanted.items() if i not in places}
+        kept: list[tuple[Tensor, int]] = []
+        still = {
+            i: place for i, place in places.items() if _needed(i, later, own, {**places, **wanted}, fused, level, p)
+        }
+        for node in wanted.values():
+            used = set(still.values()) | {place for _, place in kept}
+            place = next((b for b in range(buffers) if b not in used), buffers)
+            buffers = max(buffers, place + 1)
+            kept.append((node, place))
+        places = {**still, **{id(n): place for n, place in kept}}
+        keeps.append(tuple(kept))
+    return Passes(tuple(links), tuple(readers), tuple(keeps), tuple(known), buffers)
+
+
+def _reached(roots: list[Tensor], own: set[int], stops: Mapping[int, Any], node: Tensor) -> bool:
+    """Whether computing the roots needs the node, where all in ``stops`` are at hand."""
+    stack, seen = list(roots), set[int]()
+    while stack:
+        n = stack.pop()
+        if n is node:
+            return True
+        if id(n) in seen or id(n) in own or id(n) in stops:
+            continue
+        seen.add(id(n))
+        if isinstance(n, Map) or is_transpose(n):
+            stack.extend(n.children())
+    return False
+
+
+def _needed(
+    i: int,
+    later: list[Tensor],
+    own: set[int],
+    stops: Mapping[int, Any],
+    fused: FusedChain,
+    level: Mapping[int, int],
+    number: int,
+) -> bool:
+    """Whether what a buffer holds is needed after pass ``number``: by a later pass, or as a weight."""
+    if any(id(v.weight) == i and level[id(v.link.node)] <= number for v in fused.value_links):
+        return True
+    stack, seen = list(later), set[int]()
+    while stack:
+        n = stack.pop()
+        if id(n) == i:
+            return True
+        if id(n) in seen or id(n) in own or id(n) in stops:
+            continue
+        seen.add(id(n))
+        if isinstance(n, Map) or is_transpose(n):
+            stack.extend(n.children())
+    return False
+
+
+def build(context: Context, config: Config) -> list[Launch]:
+    from dataclasses import replace
+
+    fused = context.group.fused
+    assert fused is not None
+    rows = cost.elements(context.partition.graph, fused.rows)
+    wide, narrow = config["lanes"], config["few_lanes"]
+    return [
+        replace(Rolling(context, config, wide).build(), when=((rows, ">=", wide),)),
+        replace(Rolling(context, config, narrow).build(), when=((rows, ">=", narrow), (rows, "<", wide))),
+        replace(Rolling(context, config, 1).build(), when=((rows, "<", narrow),)),
+    ]
+
+
+def _default(group: Any, arch: str) -> Config:
+    if arch == "avx2":
+        return {"lanes": 16, "few_lanes": 8, "keys": 96, "rows": 6, "rows_at_end": 4, "flops_per_ns": 50}
+    return {"lanes": 64, "few_lanes": 16, "keys": 96, "rows": 6, "rows_at_end": 4, "flops_per_ns": 100}
+
+
+SCHEDULE = Schedule(
+    name="x86.online_chain",
+    target="x86",
+    pattern="online_chain",
+    region="any online chain on avx2 and avx512",
+    knobs={
+        "lanes": (16, 32, 64),
+        "few_lanes": (8, 16),
+        "keys": (48, 96, 192),
+        "rows": (4, 6, 8, 12),
+        "rows_at_end": (2, 4),
+        "flops_per_ns": (50, 100),
+    },
+    serves=lambda group, arch: True,
+    default=_default,
+    build=build,
+)
