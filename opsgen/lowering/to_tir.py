@@ -208,7 +208,8 @@ class Scope:
             return self.bind(value, node.name if isinstance(node, Input) else "t")
         choices = max((self.env.choices.get(id(a), 0) for a in node.args), default=0)
         choices += node.op not in _NO_CHOICE
-        apart = node.op in _CHOICE or choices >= _MOST_CHOICES or _is_hard(node)
+        # Of divisions in a row, TVM copies each into every step of the next.
+        apart = node.op in _CHOICE or node.op in ("floordiv", "mod") or choices >= _MOST_CHOICES or _is_hard(node)
         self.env.choices[id(node)] = 0 if apart else choices
         if not apart:
             return self.bind(value)
