@@ -12,50 +12,31 @@ Memory does not grow with the chain's dim: what a task keeps is in scratch memor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 
 from opsgen.analysis import cost
 from opsgen.analysis.fusion import FusedChain, ValueLink
-from opsgen.analysis.groups import is_transpose
-from opsgen.analysis.online import Link
-from opsgen.dsl.dtypes import DTYPES
 from opsgen.dsl.extent import Extent
-from opsgen.dsl.tensor import Map, Tensor
 from opsgen.lowering.kernel import Launch
 from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul
 from opsgen.lowering.to_tir import Held, Scope
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 
+from .chain_passes import COLUMNS, FLOAT32, Running, hold, load, plan, stored, within
 from .kernels import new_kernel
 from .packing import Packer
 from .reductions import combine, reduced
 from .register_tile import RegisterTile
 from .vectors import product_of, strips, unflatten, vectorizable
 
-FLOAT32 = DTYPES["float32"]
-
 CHUNKS = 256
 """Into how many pieces the tasks are cut at most; each has scratch memory of its own."""
 
 _CHUNK, _ROW, _K, _COLUMN = "(chunk)", "(row)", "(k)", "(column)"
 
-COLUMNS = {"avx2": (16, 8, 1), "avx512": (64, 32, 16, 8, 1)}
-"""Columns of a register tile of values."""
-
 UNROLL = 4
-
-
-@dataclass
-class Running:
-    """What a task keeps of its rows: the links' running values, and those of before the tile where a repair needs
-    them; one element for each row."""
-
-    now: dict[int, Any]
-    before: dict[int, Any]
 
 
 class Rolling:
@@ -209,20 +190,20 @@ class Rolling:
         with code.loop(self.lanes, "lane", self.kind) as (lane, lanes):
             here = scope.inner(lanes, self.row_coords(lanes, first, lane))
             for k in links:
-                lanes.store(sums[id(k.node)], self.repaired(here, k, running, lane), lane)
+                lanes.store(sums[id(k.node)], running.repaired(here, k, lane), lane)
         moved = self.moved(scope, number, first, running)
         with code.loop(count, "key") as (r, body):
             at = body.bind(r * i64(self.lanes), "at")
             inside = scope.inner(body, {self.over: body.bind(start + r, "key")})
             with body.loop(self.lanes, "lane", self.kind) as (lane, lanes):
                 held: dict[int, Held] = {
-                    i: _load(buffers[place], add(at, lane)) for i, place in self.passes.known[number].items()
+                    i: load(buffers[place], add(at, lane)) for i, place in self.passes.known[number].items()
                 }
-                held |= {i: _load(buffer, lane) for i, buffer in moved.items()}
+                held |= {i: load(buffer, lane) for i, buffer in moved.items()}
                 here = inside.inner(lanes, self.row_coords(lanes, first, lane), held)
                 if unmasked:
                     for choice in f.masked:
-                        here.held.setdefault(id(choice), _within(here, choice.args[1]))
+                        here.held.setdefault(id(choice), within(here, choice.args[1]))
                 values = [(k, reduced(here.value(k.part), k.node)) for k in links]
                 kept = [(place, here.value_in(node, FLOAT32)) for node, place in self.passes.keeps[number]]
                 for k, value in values:
@@ -237,21 +218,6 @@ class Rolling:
                     lanes.store(running.before[id(k.node)], tirx.BufferLoad(now, [lane]), lane)
                 lanes.store(now, tirx.BufferLoad(sums[id(k.node)], [lane]), lane)
 
-    def repaired(self, here: Scope, link: Link, running: Running, lane: Expr) -> Expr:
-        """A row link's running value as it is with the new values of the links before it."""
-        value = tirx.BufferLoad(running.now[id(link.node)], [lane])
-        factor = self.factor(here, link, running, lane)
-        if factor is None:
-            return value
-        return here.bind(tirx.Add(value, factor) if link.additive else tirx.Mul(value, factor))
-
-    def factor(self, here: Scope, link: Link, running: Running, lane: Expr) -> Expr | None:
-        if link.repair is None:
-            return None
-        here.held |= {id(link.old[id(n)]): _load(running.before[id(n)], lane) for n in link.needs}
-        here.held |= {id(link.new[id(n)]): _load(running.now[id(n)], lane) for n in link.needs}
-        return here.value_in(link.repair, FLOAT32)
-
     def moved(self, scope: Scope, number: int, first: Expr, running: Running) -> dict[int, Any]:
         """What stands for earlier links in the values of a pass: their new values, made safe."""
         code = scope.code
@@ -262,11 +228,8 @@ class Rolling:
                     continue
                 buffer = found[id(n)] = self.vector(code, "moved")
                 with code.loop(self.lanes, "lane", self.kind) as (lane, lanes):
-                    new = {id(link.new[id(e)]): _load(running.now[id(e)], lane) for e in link.needs}
-                    here = scope.inner(lanes, self.row_coords(lanes, first, lane), new)
-                    stand_in = link.held.get(id(n))
-                    value = new[id(link.new[id(n)])]({}) if stand_in is None else here.value_in(stand_in, FLOAT32)
-                    lanes.store(buffer, value, lane)
+                    here = scope.inner(lanes, self.row_coords(lanes, first, lane))
+                    lanes.store(buffer, running.made_safe(here, link, n, lane), lane)
         return found
 
     # -- values --------------------------------------------------------------------------------------------------------
@@ -288,7 +251,7 @@ class Rolling:
             factors = self.vector(code, "factor")
             with code.loop(self.lanes, "lane", self.kind) as (lane, lanes):
                 here = scope.inner(lanes, self.row_coords(lanes, first, lane))
-                lanes.store(factors, self.factor(here, v.link, running, lane), lane)
+                lanes.store(factors, running.factor(here, v.link, lane), lane)
         memory = self.values[id(v.link)]
         widths = COLUMNS[self.arch] if vectorizable((v.value,)) else (1,)
 
@@ -332,14 +295,10 @@ class Rolling:
     def finish(self, scope: Scope, chunk: Expr, first: Expr, running: Running) -> None:
         """The group's stored values of the task's rows."""
         code, f = scope.code, self.fused
-        of_rows = [n for n in self.group.stored if not set(n.dims) & set(f.columns)]
-        others = [n for n in self.group.stored if set(n.dims) & set(f.columns)]
+        of_rows, others = stored(self.group, f)
 
         def row_held(here: Scope, lane: Expr) -> None:
-            for k in f.row_links:
-                here.held[id(k.total)] = _load(running.now[id(k.node)], lane)
-                if k.after is not None:
-                    here.held[id(k.node)] = _within(here, k.after)
+            hold(here, {k: load(running.now[id(k.node)], lane) for k in f.row_links})
 
         if of_rows:
             with code.loop(self.lanes, "lane", self.kind) as (lane, lanes):
@@ -361,119 +320,14 @@ class Rolling:
             def step(inner: Code, column: Expr, kind: str, width: int, stage: int) -> None:
                 with inner.loop(width, "j", kind) as (j, lanes):
                     here = at_row.inner(lanes, unflatten(lanes, add(column, j), f.columns, self.extents))
+                    found = {}
                     for v in f.value_links:
-                        buffer = self.values[id(v.link)].buffer
-                        here.held[id(v.link.total)] = _load(buffer, places[id(v.link)] + add(column, j))
-                        if v.link.after is not None:
-                            here.held[id(v.link.node)] = _within(here, v.link.after)
+                        found[v.link] = load(self.values[id(v.link)].buffer, places[id(v.link)] + add(column, j))
+                    hold(here, found)
                     self.kernel.store_values(here, [(n, here.value(n)) for n in others])
 
             widths = COLUMNS[self.arch] if vectorizable(tuple(others)) else (1,)
             strips(body, i64(0), product_of(self.extents, f.columns), widths, step)
-
-
-def _load(buffer: Any, index: Expr) -> Held:
-    return lambda coords: tirx.BufferLoad(buffer, [index])
-
-
-def _within(scope: Scope, node: Tensor) -> Held:
-    """The value of another node at the same position."""
-    return lambda coords: scope.value(node)
-
-
-@dataclass(frozen=True)
-class Passes:
-    """The passes over a tile of scores. ``links``: the row links of each; ``readers``: all links whose values it makes;
-    ``keeps``: nodes it stores, with the buffer; ``known``: buffers by id of node that hold values when it begins."""
-
-    links: tuple[tuple[Link, ...], ...]
-    readers: tuple[tuple[Link, ...], ...]
-    keeps: tuple[tuple[tuple[Tensor, int], ...], ...]
-    known: tuple[Mapping[int, int], ...]
-    buffers: int
-
-    def place_of(self, node: Tensor) -> int:
-        """The buffer in which a weight lies after the last pass."""
-        return next(place for keeps in reversed(self.keeps) for n, place in keeps if n is node)
-
-
-def plan(fused: FusedChain) -> Passes:
-    """Which pass computes what: a link's is one after the last that it needs. A value that a later pass needs takes the
-    place of one that none needs any more."""
-    level: dict[int, int] = {}
-    for k in fused.links:
-        level[id(k.node)] = max((level[id(n)] + 1 for n in k.needs), default=0)
-    weights = {id(v.link): v for v in fused.value_links}
-    count = max(level.values()) + 1
-    links, readers, roots = [], [], []
-    for p in range(count):
-        here = [k for k in fused.links if level[id(k.node)] == p]
-        links.append(tuple(k for k in here if id(k) not in weights))
-        readers.append(tuple(here))
-        roots.append([weights[id(k)].weight if id(k) in weights else k.part for k in here])
-    known: list[dict[int, int]] = []
-    keeps: list[tuple[tuple[Tensor, int], ...]] = []
-    places: dict[int, int] = {id(fused.score): 0}
-    buffers = 1
-    own = {id(k.node) for k in fused.links}
-    for p in range(count):
-        known.append(dict(places))
-        later = [r for q in range(p + 1, count) for r in roots[q]]
-        wanted = {id(r): r for r in roots[p] if _reached(later, own, {**places, id(r): 0}, r)}
-        wanted |= {id(v.weight): v.weight for v in fused.value_links if level[id(v.link.node)] == p}
-        wanted = {i: r for i, r in wanted.items() if i not in places}
-        kept: list[tuple[Tensor, int]] = []
-        still = {
-            i: place for i, place in places.items() if _needed(i, later, own, {**places, **wanted}, fused, level, p)
-        }
-        for node in wanted.values():
-            used = set(still.values()) | {place for _, place in kept}
-            place = next((b for b in range(buffers) if b not in used), buffers)
-            buffers = max(buffers, place + 1)
-            kept.append((node, place))
-        places = {**still, **{id(n): place for n, place in kept}}
-        keeps.append(tuple(kept))
-    return Passes(tuple(links), tuple(readers), tuple(keeps), tuple(known), buffers)
-
-
-def _reached(roots: list[Tensor], own: set[int], stops: Mapping[int, Any], node: Tensor) -> bool:
-    """Whether computing the roots needs the node, where all in ``stops`` are at hand."""
-    stack, seen = list(roots), set[int]()
-    while stack:
-        n = stack.pop()
-        if n is node:
-            return True
-        if id(n) in seen or id(n) in own or id(n) in stops:
-            continue
-        seen.add(id(n))
-        if isinstance(n, Map) or is_transpose(n):
-            stack.extend(n.children())
-    return False
-
-
-def _needed(
-    i: int,
-    later: list[Tensor],
-    own: set[int],
-    stops: Mapping[int, Any],
-    fused: FusedChain,
-    level: Mapping[int, int],
-    number: int,
-) -> bool:
-    """Whether what a buffer holds is needed after pass ``number``: by a later pass, or as a weight."""
-    if any(id(v.weight) == i and level[id(v.link.node)] <= number for v in fused.value_links):
-        return True
-    stack, seen = list(later), set[int]()
-    while stack:
-        n = stack.pop()
-        if id(n) == i:
-            return True
-        if id(n) in seen or id(n) in own or id(n) in stops:
-            continue
-        seen.add(id(n))
-        if isinstance(n, Map) or is_transpose(n):
-            stack.extend(n.children())
-    return False
 
 
 def build(context: Context, config: Config) -> list[Launch]:
