@@ -29,6 +29,7 @@ from .kernels import new_kernel
 from .packing import Packer
 from .reductions import combine, reduced
 from .register_tile import RegisterTile
+from .tile_truth import TileTruth, Truth, where_visible, with_and_without_mask
 from .vectors import product_of, strips, unflatten, vectorizable
 
 CHUNKS = 256
@@ -118,7 +119,12 @@ class Rolling:
         with code.loop(code.bind(ceildiv(n, self.tile_keys), "tiles"), "tile") as (t, inner):
             start = inner.bind(t * i64(self.tile_keys), "key")
             count = inner.bind(tirx.Min(i64(self.tile_keys), n - start), "keys")
-            self.tile(scope.inner(inner, {}), chunk, first, panel, start, count, running, buffers)
+
+            rows = TileTruth(scope, f.rows, self.over, self.extents, first, i64(self.lanes))
+            truth = rows.over_tile(f.mask, inner, start, count) if f.mask is not None else None
+            with where_visible(inner, truth) as visible:
+                here = scope.inner(visible, {})
+                self.tile(here, chunk, first, panel, start, count, running, buffers, truth)
         self.finish(scope.inner(code, {}), chunk, first, running)
 
     def start(self, code: Code) -> Running:
@@ -145,12 +151,13 @@ class Rolling:
         count: Expr,
         running: Running,
         buffers: list[Any],
-        unmasked: bool = False,
+        truth: Truth | None,
     ) -> None:
         """``count`` positions of the chain's dim from ``start`` on."""
         self.scores(scope, panel, start, count, buffers[0])
-        for number in range(len(self.passes.links)):
-            self.run_pass(scope, number, first, start, count, running, buffers, unmasked)
+        for at, unmasked in with_and_without_mask(scope.code, truth):
+            for number in range(len(self.passes.links)):
+                self.run_pass(scope.inner(at, {}), number, first, start, count, running, buffers, unmasked)
         for v in self.fused.value_links:
             weights = buffers[self.passes.place_of(v.weight)]
             self.accumulate(scope, v, chunk, first, start, count, running, weights)

@@ -9,7 +9,8 @@ looking at its rows; what depends on positions alone by looking at the tile's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,25 +35,24 @@ class Truth:
     known: tuple[bool, bool]
 
 
-def each_tile(code: Code, truth: Truth | None, tile: Callable[[Code, bool], None]) -> None:
-    """``tile(code, unmasked)`` where it is needed, without the mask where that is known to hold."""
-    if truth is None:
-        tile(code, False)
-        return
-
-    def body(at: Code) -> None:
-        if truth.known[1]:
-            with at.either(truth.must) as (all_, some):
-                tile(all_, True)
-                tile(some, False)
-        else:
-            tile(at, False)
-
-    if truth.known[0]:
-        with code.when(truth.may) as visible:
-            body(visible)
+@contextmanager
+def where_visible(code: Code, truth: Truth | None) -> Iterator[Code]:
+    """Code that runs unless the mask is nowhere true."""
+    if truth is None or not truth.known[0]:
+        yield code
     else:
-        body(code)
+        with code.when(truth.may) as visible:
+            yield visible
+
+
+def with_and_without_mask(code: Code, truth: Truth | None) -> Iterator[tuple[Code, bool]]:
+    """Code to be written twice where it is worth it: ``(code, True)`` runs where the mask is everywhere true."""
+    if truth is None or not truth.known[1]:
+        yield code, False
+    else:
+        with code.either(truth.must) as (everywhere, somewhere):
+            yield everywhere, True
+            yield somewhere, False
 
 
 class TileTruth:
