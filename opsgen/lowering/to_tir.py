@@ -95,7 +95,7 @@ class Memory:
         if self.dtype.name == "bool":
             value = tirx.Select(value, tirx.IntImm("uint8", 1), tirx.IntImm("uint8", 0))
         elif self.dtype.name == "bfloat16":
-            value = round_to_bfloat16(value, code.bind)
+            value = round_to_bfloat16(_to(value, "float32"), code.bind)
         elif value.ty.dtype != self.dtype.name:
             value = tirx.Cast(self.dtype.name, value)
         code.store(self.buffer, value, self.offset(coords))

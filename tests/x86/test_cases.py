@@ -422,6 +422,20 @@ def test_an_update_in_place(lib: Any, layout: str) -> None:
         assert np.array_equal(cache, np.vstack([start[1:], x]))
 
 
+def test_an_update_of_a_narrower_type() -> None:
+    @og.op
+    def widen(x: og.Mut["n"]):
+        wide = og.cast(x, "float64") * 2.0
+        return og.results(y=wide, x=wide)
+
+    for dtype in ("bfloat16", "float16", "float32"):
+        x = arrays.values(np.random.default_rng(0), (67,), dtype)
+        start = x.astype(np.float64)
+        y = og.compile(widen, dtypes=[dtype]).widen(x)
+        assert np.array_equal(y[0] if isinstance(y, tuple) else y, start * 2)
+        assert np.array_equal(x.astype(np.float64), start * 2)
+
+
 def test_positions_are_checked_against_every_table(lib: Any) -> None:
     small, large = random(3, 5), random(7, 5, seed=1)
     ids = np.array([0, 2, 1, 2])
