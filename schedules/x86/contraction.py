@@ -92,7 +92,7 @@ class _Product:
         each = i64(1)  # blocks of rows that a task does
         few = m <= i64(self.rows_on_the_way)
         if self.packer is not None:
-            each = code.bind(tirx.Select(few, row_blocks, each), "each")
+            each = code.bind(tirx.Select(few, tirx.Max(row_blocks, each), each), "each")
         row_tasks = code.bind(tirx.truncdiv(row_blocks + each - i64(1), each), "row_tasks")
         tasks = code.bind(mul(batches, row_tasks * column_blocks), "tasks")
         with code.loop(tasks, "task", "parallel") as (task, body):
@@ -162,10 +162,11 @@ class _Product:
 
 
 # Register tiles: rows, rows at the end, columns. By benchmarks/sweep.py (linear+GELU, packed, geometric mean of four
-# shapes over torch): 6x64 is 1.19x on one and 1.66x on 16 threads of a Sapphire Rapids, 12x32 1.52x on 16; results in
-# benchmarks/results/sweep-avx512.*.json. Batched products are attention's, whose columns are often 32 or fewer.
+# shapes over torch): 6x64 is 1.19x on one and 1.66x on 16 threads of a Sapphire Rapids, 12x32 1.52x on 16; for AVX2 (torch
+# held to it too) 6x16 is 1.05x and 1.42x; results in benchmarks/results/sweep-*.json. Batched products are attention's, whose columns are often 32 or fewer.
 _TILES = {"avx2": (6, 3, 16), "avx512": (6, 3, 64)}
 _BATCHED_TILES = {"avx2": (6, 3, 16), "avx512": (12, 4, 32)}
+_ROW_BLOCK = {"avx2": 16, "avx512": 8}
 _FLOPS_PER_NS = {"avx2": 50, "avx512": 100}
 
 
@@ -176,7 +177,7 @@ def _default(group: Group, arch: str) -> Config:
         "rows": height,
         "rows_at_end": at_end,
         "columns": width // 2 if wide else width,
-        "row_block": 8,
+        "row_block": _ROW_BLOCK[arch],
         "column_block": 1,
         "direct_rows": 24,
         "pack_on_the_way": 256,
