@@ -162,8 +162,9 @@ class _Product:
 
 
 # Register tiles: rows, rows at the end, columns. By benchmarks/sweep.py (linear+GELU, packed, geometric mean of four
-# shapes over torch): 6x64 is 1.19x on one and 1.66x on 16 threads of a Sapphire Rapids, 12x32 1.52x on 16; for AVX2 (torch
-# held to it too) 6x16 is 1.05x and 1.42x; results in benchmarks/results/sweep-*.json. Batched products are attention's, whose columns are often 32 or fewer.
+# shapes over torch, on a Sapphire Rapids): 6x64 is 1.19x on one and 1.66x on 16 threads, 12x32 1.52x on 16; for AVX2,
+# which torch is held to as well, 6x16 is 1.05x and 1.42x. Results in benchmarks/results/sweep-*.json. Batched products
+# are attention's where it is not fused, whose columns are often 32 or fewer.
 _TILES = {"avx2": (6, 3, 16), "avx512": (6, 3, 64)}
 _BATCHED_TILES = {"avx2": (6, 3, 16), "avx512": (12, 4, 32)}
 _ROW_BLOCK = {"avx2": 16, "avx512": 8}
