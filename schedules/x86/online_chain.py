@@ -24,6 +24,7 @@ from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, 
 from opsgen.lowering.to_tir import Held, Scope
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 
+from . import split_merge
 from .chain_passes import COLUMNS, FLOAT32, Running, hold, load, plan, stored, within
 from .kernels import new_kernel
 from .packing import Packer
@@ -347,14 +348,30 @@ def build(context: Context, config: Config) -> list[Launch]:
     return [
         replace(Rolling(context, config, wide).build(), when=((rows, ">=", wide),)),
         replace(Rolling(context, config, narrow).build(), when=((rows, ">=", narrow), (rows, "<", wide))),
-        replace(Rolling(context, config, 1).build(), when=((rows, "<", narrow),)),
+        *(replace(launch, when=((rows, "<", narrow),)) for launch in split_merge.build(context, config)),
     ]
 
 
 def _default(group: Any, arch: str) -> Config:
     if arch == "avx2":
-        return {"lanes": 16, "few_lanes": 8, "keys": 96, "rows": 6, "rows_at_end": 4, "flops_per_ns": 50}
-    return {"lanes": 64, "few_lanes": 16, "keys": 96, "rows": 6, "rows_at_end": 4, "flops_per_ns": 100}
+        return {
+            "lanes": 16,
+            "few_lanes": 8,
+            "keys": 96,
+            "rows": 6,
+            "rows_at_end": 4,
+            "split_keys": 512,
+            "flops_per_ns": 50,
+        }
+    return {
+        "lanes": 64,
+        "few_lanes": 16,
+        "keys": 96,
+        "rows": 6,
+        "rows_at_end": 4,
+        "split_keys": 512,
+        "flops_per_ns": 100,
+    }
 
 
 SCHEDULE = Schedule(
@@ -368,6 +385,7 @@ SCHEDULE = Schedule(
         "keys": (48, 96, 192),
         "rows": (4, 6, 8, 12),
         "rows_at_end": (2, 4),
+        "split_keys": (128, 256, 512),
         "flops_per_ns": (50, 100),
     },
     serves=lambda group, arch: True,
