@@ -9,14 +9,12 @@ of the sliding window is our own attention over all keys.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import opsgen as og
 
-from . import harness
+from . import beside_torch, harness
 
 SHAPES = ((1, 12, 512, 64), (1, 12, 2048, 64), (32, 12, 128, 32), (8, 12, 256, 32))
 SHAPES_NEARBY = ((1, 11, 500, 64), (1, 10, 1900, 80), (2, 9, 700, 96))
@@ -108,43 +106,14 @@ def measure(lib: Any, torch: Any, rounds: int, only: str) -> list[dict[str, Any]
     return rows
 
 
+def text(row: dict[str, Any]) -> str:
+    speed = f"{row['gflops']:7.1f} GFLOP/s"
+    return f"{row['case']:10s} {row['shape']:18s} {speed}  {row['ratio']:.2f}x {row['peer']}"
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.attention", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--threads", default="", help="numbers with commas between them; default: 1 and all")
-    parser.add_argument("--only", default="", help="cases whose names start so: full, causal, decode, window")
-    parser.add_argument("--library", type=Path, help="a file that --compile wrote")
-    parser.add_argument("--compile", type=Path, metavar="FILE", help="only compile, for both levels")
-    parser.add_argument("--level", default="", help="of instructions, for both: avx2 or avx512; default: all there are")
-    parser.add_argument("--no-save", action="store_true", help="print only")
-    options = parser.parse_args()
-    if options.level:
-        harness.limit_level(options.level)
-    if options.compile:
-        from opsgen.compiler.compile import build
-
-        build(ops(), options.compile, target="x86/avx2,x86/avx512")
-        return
-    harness.keep_memory()
-    import torch
-
-    lib = og.load(options.library) if options.library else og.compile(ops())
-    everything = torch.get_num_threads()
-    counts = [int(t) for t in options.threads.split(",")] if options.threads else sorted({1, everything})
-    rows = []
-    for threads in counts:
-        torch.set_num_threads(threads)
-        for row in measure(lib, torch, options.rounds, options.only):
-            rows.append({"threads": threads, **row})
-            mark = " (nearby)" if row["nearby"] else ""
-            print(
-                f"{threads:2d} threads  {row['case']:10s} {row['shape']:18s} {row['gflops']:7.1f} GFLOP/s  "
-                f"{row['ratio']:.2f}x {row['peer']}{mark}",
-                flush=True,
-            )
-    if not options.no_save:
-        name = f"attention-{options.level}" if options.level else "attention"
-        print("written to", harness.write(name, rows, packages=("torch",), rounds=options.rounds))
+    only = "cases whose names start so: full, causal, decode, window"
+    beside_torch.run("attention", __doc__, ops, measure, text, only)
 
 
 if __name__ == "__main__":

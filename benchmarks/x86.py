@@ -9,14 +9,12 @@ by ``lib.pack``; ``unpacked``: it comes as torch holds it, [out, in].
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import opsgen as og
 
-from . import harness
+from . import beside_torch, harness
 
 LINEAR = ((512, 768, 768), (512, 3072, 768), (128, 1024, 1024), (2048, 2048, 2048), (1, 4096, 4096))
 LINEAR_NEARBY = ((500, 760, 780), (130, 1000, 1050), (1, 4000, 4100))
@@ -112,50 +110,16 @@ def measure(lib: Any, torch: Any, rounds: int, only: str) -> list[dict[str, Any]
     return rows
 
 
+def text(row: dict[str, Any]) -> str:
+    first = next(iter(row["ratio"]))
+    flops, moved = row[f"{first}_gflops"], row[f"{first}_gbs"]
+    speed = f"{flops:7.1f} GFLOP/s" if flops else f"{moved:7.2f} GB/s"
+    ratios = "  ".join(f"{k} {v:.2f}x" for k, v in row["ratio"].items())
+    return f"{row['op']:14s} {row['shape']:16s} {speed}  {ratios}"
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.x86", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--threads", default="", help="numbers with commas between them; default: 1 and all")
-    parser.add_argument("--only", choices=("", "linear", "rows"), default="")
-    parser.add_argument("--library", type=Path, help="a file that --compile wrote")
-    parser.add_argument("--compile", type=Path, metavar="FILE", help="only compile, for both levels")
-    parser.add_argument("--level", default="", help="of instructions, for both: avx2 or avx512; default: all there are")
-    parser.add_argument("--no-save", action="store_true", help="print only")
-    options = parser.parse_args()
-    if options.level:
-        harness.limit_level(options.level)
-    if options.compile:
-        from opsgen.compiler.compile import build
-
-        build(ops(), options.compile, target="x86/avx2,x86/avx512")
-        return
-    harness.keep_memory()
-    import torch
-
-    lib = og.load(options.library) if options.library else og.compile(ops())
-    everything = torch.get_num_threads()
-    counts = [int(t) for t in options.threads.split(",")] if options.threads else sorted({1, everything})
-    rows = []
-    for threads in counts:
-        torch.set_num_threads(threads)
-        for row in measure(lib, torch, options.rounds, options.only):
-            rows.append({"threads": threads, **row})
-            ratios = "  ".join(f"{k} {v:.2f}x" for k, v in row["ratio"].items())
-            first = next(iter(row["ratio"]))
-            speed = (
-                f"{row[f'{first}_gflops']:7.1f} GFLOP/s"
-                if row[f"{first}_gflops"]
-                else f"{row[f'{first}_gbs']:7.2f} GB/s"
-            )
-            mark = " (nearby)" if row["nearby"] else ""
-            print(f"{threads:2d} threads  {row['op']:14s} {row['shape']:16s} {speed}  {ratios}{mark}", flush=True)
-    if not options.no_save:
-        print(
-            "written to",
-            harness.write(
-                f"x86-{options.level}" if options.level else "x86", rows, packages=("torch",), rounds=options.rounds
-            ),
-        )
+    beside_torch.run("x86", __doc__, ops, measure, text, "linear or rows")
 
 
 if __name__ == "__main__":
