@@ -44,8 +44,8 @@ _CHUNK, _BATCH, _SHARE, _LINK, _ROW, _K, _COLUMN = (
 @dataclass
 class Shares:
     """How a call's work is cut, as expressions in one kernel: ``blocks`` of neighbours along the last batch dim, each
-    with ``count`` shares of ``length`` positions, done in tiles of ``tile``. It depends on the dims alone, never on the
-    threads."""
+    with ``count`` shares of ``length`` positions, done in tiles of ``tile``. No positions are no shares.
+    It depends on the dims alone, never on the threads."""
 
     rows: Expr
     heads: Expr
@@ -68,7 +68,7 @@ class Shares:
         most = code.bind_apart(tirx.Max(tirx.Min(wanted, tirx.truncdiv(n, i64(LEAST_SHARE))), i64(1)), "most")
         length = code.bind_apart(_whole(code, n, most), "length")
         tiles = code.bind_apart(ceildiv(length, tile), "tiles")
-        count = code.bind_apart(tirx.Max(tirx.truncdiv(n + length - i64(1), length), i64(1)), "shares")
+        count = code.bind_apart(tirx.truncdiv(n + length - i64(1), length), "shares")
         rows = code.bind_apart(product_of(extents, fused.rows), "m")
         return Shares(rows, heads, blocks, outer, count, length, code.bind_apart(_whole(code, length, tiles), "tile"))
 

@@ -59,8 +59,8 @@ def apart(
 
 
 @og.op
-def two_summed(q: og.Tensor["queries", "a", "b"], k: og.Tensor["keys", "a", "b"], v: og.Tensor["keys", "e", "f"]):
-    """Sums over two dims, and columns in two."""
+def two_summed(q: og.Tensor["queries", "a", "b"], k: og.Tensor["keys", "a", "b"], v: og.Tensor["keys", "e"]):
+    """A sum over two dims."""
     return og.dot(og.softmax(og.dot(q, k, over=("a", "b")), over="keys"), v, over="keys")
 
 
@@ -165,7 +165,7 @@ def test_a_share_whose_scores_are_far_below_the_others(lib: Any) -> None:
         np.testing.assert_allclose(found.y[0, 0, 0], v[0, 0, share].astype(np.float64).mean(axis=0), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("keys", [k for k in KEYS if k])
+@pytest.mark.parametrize("keys", [*KEYS[1:], 8500])  # of 8500, a share is two tiles
 def test_own_chain(lib: Any, keys: int) -> None:
     for rows in ROWS:
         q, k, v, bias = random(rows, 24), random(keys, 24, seed=1), random(keys, 19, seed=2), random(keys, seed=3)
@@ -205,9 +205,9 @@ def test_other_orders_of_dims(lib: Any, keys: int) -> None:
     wanted = dense_reference(*by_head, scale=0.25, seen=seen)["y"][0]
     found = lib.apart(q, k, v, lengths)
     np.testing.assert_allclose(found.transpose(1, 0, 2), wanted, rtol=100 * F32, atol=100 * F32)
-    q, k, v = random(3, 5, 12), random(keys, 5, 12, seed=1), random(keys, 3, 7, seed=2)
+    q, k, v = random(3, 5, 12), random(keys, 5, 12, seed=1), random(keys, 21, seed=2)
     flat = [x.reshape(1, 1, len(x), -1) for x in (q, k, v)]
-    wanted = dense_reference(*flat, scale=1.0)["y"].reshape(3, 3, 7)
+    wanted = dense_reference(*flat, scale=1.0)["y"][0, 0]
     np.testing.assert_allclose(lib.two_summed(q, k, v), wanted, rtol=300 * F32, atol=300 * F32)
 
 
