@@ -7,7 +7,19 @@ from dataclasses import dataclass
 
 from opsgen.errors import error
 
-ALIASES: dict[str, str] = {}
+ALIASES: dict[str, str] = {
+    "a100": "cuda/sm_80",
+    "a800": "cuda/sm_80",
+    "a10": "cuda/sm_86",
+    "a40": "cuda/sm_86",
+    "l4": "cuda/sm_89",
+    "l40s": "cuda/sm_89",
+    "rtx4090": "cuda/sm_89",
+    "h100": "cuda/sm_90a",
+    "h200": "cuda/sm_90a",
+    "gh200": "cuda/sm_90a",
+    "b200": "cuda/sm_100a",
+}
 """Hardware names that stand for a target."""
 
 
@@ -24,9 +36,10 @@ class Target:
 
 def known() -> dict[str, tuple[str, ...]]:
     """The archs of each kind that this opsgen compiles for."""
-    from .x86 import ARCHS
+    from .cuda import ARCHS as CUDA
+    from .x86 import ARCHS as X86
 
-    return {"x86": tuple(ARCHS)}
+    return {"cuda": tuple(CUDA), "x86": tuple(X86)}
 
 
 def parse(names: str | Sequence[str]) -> tuple[Target, ...]:

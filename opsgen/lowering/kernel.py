@@ -8,7 +8,7 @@ launcher fills them in
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tvm import tirx
@@ -18,7 +18,7 @@ from ..dsl.dtypes import DType, compute_type
 from ..dsl.extent import Extent
 from ..dsl.op import Graph, Result
 from ..dsl.tensor import Input, Scalar, Tensor, walk
-from .statements import Code, Expr, function, i64, mul, pointer, truncdiv, view
+from .statements import Code, Expr, function, i64, mul, pointer, truncdiv, variable_name, view
 from .to_tir import Environment, Memory, Scope, storage_name
 from .vector_math import Function
 
@@ -29,7 +29,7 @@ class Param:
 
     ``kind`` is ``"input"``, ``"result"``, ``"workspace"`` (a pointer; ``name`` says which), ``"scalar"``, ``"dim"`` (an
     extent), ``"input_stride"`` or ``"result_stride"`` (of ``name`` along ``dim``, in elements; two kinds, because a
-    result may have the name of an input).
+    result may have the name of an input), or ``"tensor_map"`` (the launch's map of that name).
     """
 
     kind: str
@@ -43,6 +43,37 @@ Comparison = tuple[Extent, str, int]
 
 
 @dataclass(frozen=True)
+class Grid:
+    """How many threads of a GPU run a kernel: ``blocks`` of ``threads``, each with ``shared`` bytes of dynamic shared
+    memory. What is an extent is computed from a call's dims.
+
+    With ``per_sm``, there are at most that many blocks for each multiprocessor of the device; a kernel must cope with
+    fewer blocks than it asked for in any case, for a launch has a limit too (2^31 - 1).
+    """
+
+    blocks: Extent
+    threads: int
+    shared: Extent = field(default_factory=lambda: Extent.const(0))
+    per_sm: int | None = None
+    cluster: int = 1
+    """Blocks that run together and reach each other's shared memory; their number divides that of the blocks."""
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """What TMA is told of a memory (an input or a result): ``extents`` and the ``box`` that a copy moves, innermost
+    first, and ``strides`` of all but the innermost dim. Boxes are 128 bytes wide, and swizzled so.
+    """
+
+    name: str
+    memory: Param
+    dtype: str
+    extents: tuple[Extent, ...]
+    strides: tuple[Param, ...]
+    box: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Launch:
     """One kernel of a plan: the function, and what to pass."""
 
@@ -51,6 +82,13 @@ class Launch:
     params: tuple[Param, ...]
     when: tuple[Comparison, ...] = ()
     """What a call's dims must meet for the kernel to run."""
+    grid: Grid | None = None
+    """On a GPU; None for a CPU's kernel."""
+    maps: tuple[TensorMap, ...] = ()
+    aligned: tuple[tuple[Param, int], ...] = ()
+    """Addresses and strides (above 0) that must be multiples of so many bytes in a call for the kernel to run."""
+    choice: str = ""
+    """Of launches with the same name here, the first runs whose conditions a call meets, and no other."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +114,9 @@ class Kernel(Environment):
         group: Group,
         spaces: dict[str, Workspace],
         elementary: Mapping[str, Function] | None = None,
+        wide: Mapping[str, Function] | None = None,
     ) -> None:
-        super().__init__(elementary)
+        super().__init__(elementary, wide)
         self.name = name
         self.graph = partition.graph
         self.partition = partition
@@ -91,7 +130,7 @@ class Kernel(Environment):
     # -- parameters ----------------------------------------------------------------------------------------------------
     def _param(self, param: Param, var_name: str, dtype: str) -> Any:
         if param not in self._params:
-            self._params[param] = tirx.Var(var_name, dtype)
+            self._params[param] = tirx.Var(variable_name(var_name), dtype)
         return self._params[param]
 
     def expr(self, extent: Extent) -> Expr:
@@ -212,13 +251,17 @@ class Kernel(Environment):
         ns = truncdiv(self.expr(flops), flops_per_ns) + truncdiv(self.expr(elements), 4)
         self.code.call("opsgen_parallel_cost", ns)
 
-    def launch(self) -> Launch:
-        """The finished kernel."""
+    def body(self) -> Any:
+        """All statements, behind the declarations of the memory that they use."""
         body = Code()
         for buffer, var in self._views:
             body.emit(tirx.DeclBuffer(buffer, data=var))
         body.statements.extend(self.code.statements)
-        return Launch(self.name, function(self.name, list(self._params.values()), body.block()), tuple(self._params))
+        return body.block()
+
+    def launch(self) -> Launch:
+        """The finished kernel."""
+        return Launch(self.name, function(self.name, list(self._params.values()), self.body()), tuple(self._params))
 
 
 def scalar_type(graph: Graph) -> str:

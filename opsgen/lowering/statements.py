@@ -73,11 +73,33 @@ def truncdiv(a: Expr, b: int) -> Expr:
     return a if b == 1 else tirx.truncdiv(a, i64(b))
 
 
-class Code:
-    """Statements in order. Loops and conditions are `with` blocks that give a nested `Code`."""
+_TAKEN = frozenset({
+    "alignas", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "constexpr", "continue",
+    "default", "delete", "do", "double", "else", "enum", "explicit", "export", "extern", "false", "float", "for",
+    "friend", "goto", "half", "if", "inline", "int", "long", "mutable", "namespace", "new", "operator", "private",
+    "protected", "public", "register", "return", "short", "signed", "sizeof", "static", "struct", "switch",
+    "template", "this", "throw", "true", "try", "typedef", "typename", "uchar", "uint", "union", "unsigned", "ushort",
+    "using", "virtual", "void", "volatile", "while", "abs", "ceil", "cos", "erf", "exp", "exp2", "floor", "log",
+    "log1p", "max", "memcpy", "min", "nearbyint", "pow", "round", "sin", "sqrt", "tanh",
+})  # fmt: skip
 
-    def __init__(self, lane: Expr | None = None, width: int = 1, around: list[Any] | None = None) -> None:
+
+def variable_name(name: str) -> str:
+    """A name of a dim or a parameter as that of a variable: C has words and functions of its own."""
+    return f"{name}_" if name in _TAKEN else name
+
+
+class Code:
+    """Statements in order. Loops and conditions are `with` blocks that give a nested `Code`.
+
+    ``scope`` is where a thread's own buffers lie: "global" on CPUs (see `local`), "local" on GPUs.
+    """
+
+    def __init__(
+        self, lane: Expr | None = None, width: int = 1, around: list[Any] | None = None, *, scope: str = "global"
+    ) -> None:
         self.statements: list[Any] = []
+        self.scope = scope
         self._lane = i64(0) if lane is None else lane  # of the vector loop that this lies in
         self._width = width
         self._around = self.statements if around is None else around  # what comes before that loop
@@ -92,7 +114,7 @@ class Code:
         """
         if is_constant(value) or isinstance(value, tirx.Var) or value.ty.dtype == "bool":
             return value
-        var = tirx.Var(name, value.ty.dtype)
+        var = tirx.Var(variable_name(name), value.ty.dtype)
         self.emit(tirx.Bind(var, value))
         return var
 
@@ -104,19 +126,22 @@ class Code:
         """
         if is_constant(value) or isinstance(value, tirx.Var) or value.ty.dtype == "bool":
             return value
-        buffer = tirx.decl_buffer((self._width,), value.ty.dtype, name, scope="global", data_alignment=64)
+        if self.scope == "local":  # a GPU's kernels meet no such analysis
+            return self.bind(value, name)
+        buffer = tirx.decl_buffer((self._width,), value.ty.dtype, name, scope=self.scope, data_alignment=64)
         self._around.append(tirx.AllocBuffer(buffer))
         self.store(buffer, value, self._lane)
         return self.bind(tirx.BufferLoad(buffer, [self._lane]), name)
 
     def local(self, dtype: str, size: int, name: str) -> Any:
-        """A buffer of one thread. Below 1 KB it is on the stack, and in registers where its indices are constant; a
-        larger one comes from the thread's pool, which is not for inner loops.
+        """A buffer of one thread. On CPUs: below 1 KB it is on the stack, and in registers where its indices are
+        constant; a larger one comes from the thread's pool, which is not for inner loops.
 
         Scope "global" on purpose: TVM 0.27 puts constant-size buffers of up to 1 KB on the stack only in that scope,
         and asks its workspace allocator for others. Remove this note when "local" does the same.
         """
-        buffer = tirx.decl_buffer((size,), dtype, name, scope="global", data_alignment=64)
+        alignment = 64 if self.scope == "global" else 16
+        buffer = tirx.decl_buffer((size,), dtype, name, scope=self.scope, data_alignment=alignment)
         self.emit(tirx.AllocBuffer(buffer))
         return buffer
 
@@ -136,12 +161,12 @@ class Code:
             yield i64(0), body
             self.statements.extend(body.statements)
             return
-        var = tirx.Var(name, "int64")
+        var = tirx.Var(variable_name(name), "int64")
         width = known(extent)
         if kind == "vectorized" and width is not None:
-            body = Code(var, width, self.statements)
+            body = Code(var, width, self.statements, scope=self.scope)
         else:
-            body = Code()
+            body = Code(scope=self.scope)
         yield var, body
         if body.statements and known(extent) != 0:
             self.emit(tirx.For(var, i64(0), extent, KINDS[kind], body.block()))
@@ -162,7 +187,7 @@ class Code:
         self.emit(tirx.IfThenElse(condition, then.block(), otherwise.block()))
 
     def _nested(self) -> Code:
-        return Code(self._lane, self._width, None if self._width == 1 else self._around)
+        return Code(self._lane, self._width, None if self._width == 1 else self._around, scope=self.scope)
 
     def block(self) -> Any:
         if not self.statements:

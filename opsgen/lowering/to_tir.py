@@ -104,11 +104,29 @@ class Memory:
 class Environment:
     """What a kernel has at hand: memory of inputs and stored nodes, scalars, extents, and values held in registers."""
 
-    def __init__(self, elementary: Mapping[str, vector_math.Function] | None = None) -> None:
+    def __init__(
+        self,
+        elementary: Mapping[str, vector_math.Function] | None = None,
+        wide: Mapping[str, vector_math.Function] | None = None,
+    ) -> None:
         self.elementary = {**vector_math.FLOAT32, **(elementary or {})}
         """float32 functions: a target may have instructions for some."""
+        self.wide = {**vector_math.FLOAT64, **(wide or {})}
+        """float64 functions, likewise."""
         self.choices: dict[int, int] = {}
         """Of maps by id: how many steps with a `Select` lie behind their variables, one after the other."""
+
+    def extreme(self, op: str, a: Expr, b: Expr) -> Expr:
+        """max or min of two numbers."""
+        return extreme(op, a, b)
+
+    def rounded(self, op: str, x: Expr) -> Expr:
+        """floor, ceil or round (half to even)."""
+        return {"floor": tirx.floor, "ceil": tirx.ceil, "round": tirx.round}[op](x)
+
+    def power(self, a: Expr, b: Expr) -> Expr:
+        """a^b of floats."""
+        return tirx.pow(a, b)
 
     def extent(self, dim: str) -> Expr:
         raise NotImplementedError
@@ -335,7 +353,7 @@ class Scope:
             return self._unary(op, args[0], name)
         a, b = args
         if op in ("max", "min"):
-            return extreme(op, a, b)
+            return self.env.extreme(op, a, b)
         if op == "div" and name == "float32":
             factors = self._inverse(node.args[1], coords)
             if factors is not None:
@@ -407,8 +425,8 @@ class Scope:
             zero = constant(0, name)
             return x if name.startswith("uint") else tirx.Select(x < zero, tirx.Sub(zero, x), x)
         if op in ("floor", "ceil", "round"):
-            return {"floor": tirx.floor, "ceil": tirx.ceil, "round": tirx.round}[op](x)
-        table = vector_math.FLOAT64 if name == "float64" else self.env.elementary
+            return self.env.rounded(op, x)
+        table = self.env.wide if name == "float64" else self.env.elementary
         return table[op](self.bind(x), self.bind)
 
     def _power(self, node: Map, a: Expr, b: Expr, name: str) -> Expr:
@@ -426,12 +444,12 @@ class Scope:
                 return power if exponent.value >= 0 else tirx.Div(constant(1, name), power)
         if not floating:
             raise InternalError("the DSL lets integers have constant powers only")
-        return tirx.pow(a, b)
+        return self.env.power(a, b)
 
     def _floor(self, op: str, a: Expr, b: Expr, name: str) -> Expr:
         if name.startswith("float"):
             a, b = self.bind(a), self.bind(b)
-            quotient = self.bind(tirx.floor(tirx.Div(a, b)))
+            quotient = self.bind(self.env.rounded("floor", tirx.Div(a, b)))
             found = quotient if op == "floordiv" else tirx.Sub(a, tirx.Mul(quotient, b))
             return self._floor_of_infinity(op, a, b, found)
         return self._floor_of_integers(op, a, b, name)

@@ -60,6 +60,13 @@ def compile_source(source: Path, output: Path) -> None:
     run([compiler(), *_FLAGS, *include_flags(), "-c", str(source), "-o", str(output)])
 
 
+def exports(symbols: Sequence[str], path: Path) -> Path:
+    """Writes the version script that exports these TVM-FFI functions, and nothing else."""
+    names = "".join(f"    __tvm_ffi_{s};\n" for s in dict.fromkeys(symbols))
+    path.write_text("{\n  global:\n" + names + "  local: *;\n};\n")
+    return path
+
+
 def link(objects: Sequence[Path], output: Path, exports: Path) -> None:
     """Objects to a shared object that needs libtvm_ffi, libm and libc only and exports what ``exports`` (a version
     script) lists.

@@ -1,0 +1,63 @@
+"""NVIDIA GPUs by architecture: what kernels are compiled for, and what a usual chip of each has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Arch:
+    """One architecture, and the chip that it is best known by.
+
+    Attributes:
+        name: as nvcc has it; one that ends in "a" runs on that very compute capability alone, others on higher minor
+            ones too.
+        capability: compute capability, major and minor.
+        chip: the one that the figures below are of.
+        sms: multiprocessors.
+        shared_per_block: bytes of shared memory that a block can have, when it asks for them.
+        shared_per_sm: bytes of a multiprocessor.
+        registers: of 32 bits, of a multiprocessor.
+        threads_per_sm: that can be resident.
+        bandwidth: of device memory, bytes a second.
+        fp32: flop/s without tensor cores, an FMA counted as two.
+        bf16: flop/s of the tensor cores, without sparsity.
+
+    The last five rows of figures are the vendor's; what is reached is less.
+    """
+
+    name: str
+    capability: tuple[int, int]
+    chip: str
+    sms: int
+    shared_per_block: int
+    shared_per_sm: int
+    registers: int
+    threads_per_sm: int
+    bandwidth: float
+    fp32: float
+    bf16: float
+
+    @property
+    def number(self) -> str:
+        """What follows ``sm_`` and ``compute_``."""
+        return self.name.removeprefix("sm_")
+
+
+_KB = 1024
+
+# The CUDA C++ programming guide (technical specifications by compute capability) and the chips' data sheets.
+ARCHS: dict[str, Arch] = {
+    a.name: a
+    for a in (
+        Arch("sm_80", (8, 0), "A100 SXM 80GB", 108, 163 * _KB, 164 * _KB, 65536, 2048, 2.04e12, 19.5e12, 312e12),
+        Arch("sm_86", (8, 6), "A40", 84, 99 * _KB, 100 * _KB, 65536, 1536, 0.70e12, 37.4e12, 149.7e12),
+        Arch("sm_89", (8, 9), "L40S", 142, 99 * _KB, 100 * _KB, 65536, 1536, 0.86e12, 91.6e12, 362e12),
+        Arch("sm_90a", (9, 0), "H200 SXM", 132, 227 * _KB, 228 * _KB, 65536, 2048, 4.8e12, 67e12, 989e12),
+        Arch("sm_100a", (10, 0), "B200", 148, 227 * _KB, 228 * _KB, 65536, 2048, 8.0e12, 80e12, 2250e12),
+    )
+}
+"""Ascending: of those that run on a device, the last is the best."""
+
+WARP = 32
+"""Threads of a warp, on all of them."""
