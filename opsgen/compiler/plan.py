@@ -73,6 +73,10 @@ def schedules_for(target: Target) -> tuple[Schedule, ...]:
         from opsgen.schedules.x86 import schedules
 
         return schedules()
+    if target.kind == "cuda":
+        from opsgen.schedules.cuda import schedules as cuda_schedules
+
+        return cuda_schedules()
     raise InternalError(f"no schedules for {target.kind}")
 
 

@@ -1,0 +1,16 @@
+"""Conditions of launches that are decided already, because their dims are bound."""
+
+from __future__ import annotations
+
+from opsgen.lowering.kernel import Comparison
+
+
+def undecided(*when: Comparison) -> tuple[Comparison, ...] | None:
+    """The conditions that only a call decides; None if one of the others does not hold."""
+    left: list[Comparison] = []
+    for extent, comparison, limit in when:
+        if extent.value is None:
+            left.append((extent, comparison, limit))
+        elif not (extent.value <= limit if comparison == "<=" else extent.value > limit):
+            return None
+    return tuple(left)
