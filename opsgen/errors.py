@@ -166,8 +166,23 @@ ERRORS: dict[str, ErrorEntry] = {
         "{op}: argument {argument!r} holds length {found} at position {position}; it must lie in [0, {limit}]. "
         "Pass no more than there is memory for.",
     ),
+    "E4026": ErrorEntry(
+        _L,
+        "{op}: argument {argument!r} is on {device}, which has compute capability {found}; this library holds kernels "
+        "for {known}. Compile it for that GPU too.",
+    ),
     # --- E6xxx: resources -------------------------------------------------------------------------------------------
     "E6001": ErrorEntry(_R, "{op}: {found} bytes of workspace could not be allocated. Use a smaller problem."),
+    "E6002": ErrorEntry(
+        _R,
+        "{op}: {wanted} bytes of device memory are needed, {found} are free. Use a smaller problem, or free memory "
+        "(torch.cuda.empty_cache() gives back what torch keeps).",
+    ),
+    "E6004": ErrorEntry(
+        _R,
+        "{op}: the CUDA driver refused {what} ({found}). The cause may be a kernel launched before: run with "
+        "CUDA_LAUNCH_BLOCKING=1 to find it.",
+    ),
     "E6003": ErrorEntry(_R, "{path}: {found} bytes free; {wanted} needed. Free some disk."),
 }
 

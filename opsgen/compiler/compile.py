@@ -15,15 +15,13 @@ from opsgen.targets.names import Target, parse
 from ..dsl import names
 from ..dsl.dtypes import DType
 from ..dsl.op import Op
-from ..errors import error
+from ..errors import InternalError, error
 from ..runtime import Library, load
 from ..runtime.library_file import write
 from .problem import Variant, enumerate_problems
 
 Configs = Mapping[str, Mapping[str, int]]
 """Knobs to replace, by schedule."""
-
-_SHIM_EXPORTS = ("opsgen_threads_runtime", "opsgen_cpu_level")
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many steps are done, and how many there are."""
@@ -43,7 +41,8 @@ def compile(
     Args:
         ops: ops, or `opsgen.variant` of them. An op is compiled for every combination of its optional tensors and
             attributes.
-        target: ``"x86"`` (this host), ``"x86/avx2"``, ``"x86/avx512"``, or several of one kind.
+        target: ``"x86"`` (this host), ``"x86/avx2"``, ``"x86/avx512"``, ``"cuda/sm_80"``, ``"cuda/sm_90a"``, ``"h100"``
+            and so on, or several of one kind.
         dtypes: the floating types to compile for; an entry may be a mapping from parameter names to types, with
             ``"*"`` for the floating
             type of the rest: ``{"*": "float16", "ids": "int32"}``.
@@ -113,7 +112,7 @@ def build(
     if isinstance(dtypes, (str, DType)):
         dtypes = [dtypes]
     problems = enumerate_problems(items, dtypes, dims or {})
-    _require_compiler()
+    _require_compiler(targets[0].kind)
     if not output.parent.is_dir():
         raise error("E3006", path=output, found=f"the folder {output.parent} does not exist")
     if not os.access(output.parent, os.W_OK):  # said before the work and not after it; writing checks again
@@ -144,15 +143,26 @@ def _check_names(items: Sequence[Op | Variant]) -> None:
             )
 
 
-def _require_compiler() -> None:
-    """TVM and g++ must be there before any work is done."""
+def _builder(kind: str) -> Any:
+    """The module that builds libraries of a kind."""
+    if kind == "x86":
+        from . import build_x86
+
+        return build_x86
+    if kind == "cuda":
+        from . import build_cuda
+
+        return build_cuda
+    raise InternalError(f"nothing builds libraries for {kind}")
+
+
+def _require_compiler(kind: str) -> None:
+    """TVM and the target's tools must be there before any work is done."""
     try:
         import tvm  # noqa: F401
     except ImportError as missing:
         raise error("E2003", package="apache-tvm", found=missing, fix="opsgen[compile]") from None
-    from opsgen.targets.x86 import toolchain
-
-    toolchain.compiler()
+    _builder(kind).require()
 
 
 def _build(
@@ -161,52 +171,35 @@ def _build(
     import tvm
     import tvm_ffi
 
-    from opsgen.targets.x86 import codegen, toolchain
-
     from . import describe, launcher
     from .plan import make_plans
 
-    total = (len(problems) + 1) * len(targets) + 3
+    builder = _builder(targets[0].kind)
+    total = len(problems) * len(targets) + builder.steps(targets)
     done = 0
-    plans, objects = [], []
+
+    def report(what: str) -> None:
+        nonlocal done
+        done += 1
+        progress(what, done, total)
+
+    plans: list[Any] = []
+    functions: dict[Target, dict[str, Any]] = {target: {} for target in targets}
+    seen: set[str] = set()
     for target in targets:
-        functions: dict[str, Any] = {}
-        seen: set[str] = set()
         for problem in problems:
             for plan in make_plans(problem, target, configs):
                 if plan.symbol in seen:
                     continue
                 seen.add(plan.symbol)
                 plans.append(plan)
-                functions.update({launch.name: launch.function for launch in plan.launches})
+                functions[target].update({launch.name: launch.function for launch in plan.launches})
                 for packing in plan.packings:
                     symbol = launcher.pack_symbol(plan, packing)
                     if symbol not in seen:
-                        functions[packing.launch.name] = packing.launch.function
+                        functions[target][packing.launch.name] = packing.launch.function
                         seen.add(symbol)
-            done += 1
-            progress(f"{problem.op.name} for {target}", done, total)
-        done += 1
-        progress(f"machine code for {target}", done, total)
-        path = folder / f"{target.arch}.o"
-        codegen.write_object(codegen.build(functions, target.arch), str(path))
-        objects.append(path)
-    progress("launcher", total - 2, total)
-    source = folder / "launcher.cc"
-    source.write_text(launcher.render(plans))
-    toolchain.compile_source(source, folder / "launcher.o")
-    progress("thread shim", total - 1, total)
-    shim = Path(__file__).parent.parent / "templates" / "x86" / "threads.cc"
-    toolchain.compile_source(shim, folder / "threads.o")
-    exports = folder / "exports.map"
-    symbols = [p.symbol for p in plans] + [launcher.pack_symbol(p, k) for p in plans for k in p.packings]
-    names = "".join(f"    __tvm_ffi_{s};\n" for s in dict.fromkeys([*symbols, *_SHIM_EXPORTS]))
-    exports.write_text("{\n  global:\n" + names + "  local: *;\n};\n")
-    toolchain.link([*objects, folder / "launcher.o", folder / "threads.o"], folder / "library.so", exports)
-    progress("linked", total, total)
-    tools = {
-        "tvm": tvm.__version__,
-        "apache-tvm-ffi": tvm_ffi.__version__,
-        "g++": toolchain.version(toolchain.compiler()),
-    }
-    return (folder / "library.so").read_bytes(), describe.library(plans, tools)
+            report(f"{problem.op.name} for {target}")
+    built = builder.build(plans, functions, folder, report)
+    tools = {"tvm": tvm.__version__, "apache-tvm-ffi": tvm_ffi.__version__, **built.tools}
+    return built.elf, describe.library(plans, tools, built.driver)

@@ -101,8 +101,8 @@ def _dims(graph: Graph, dims: tuple[str, ...]) -> tuple[str | int, ...]:
     return tuple(found)
 
 
-def library(plans: Sequence[Plan], tools: dict[str, str]) -> manifest.Manifest:
-    """The manifest of a whole library."""
+def library(plans: Sequence[Plan], tools: dict[str, str], driver: str | None = None) -> manifest.Manifest:
+    """The manifest of a whole library; ``driver``: the least version that runs it."""
     ops: dict[str, manifest.Signature] = {}
     for plan in plans:
         names = [r.name for r in plan.problem.graph.results if r.updates is None]
@@ -114,5 +114,6 @@ def library(plans: Sequence[Plan], tools: dict[str, str]) -> manifest.Manifest:
         ops=ops,
         kernels=tuple(kernel(p) for p in plans),
         tools=tools,
+        driver=driver,
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     )

@@ -1,4 +1,4 @@
-"""The C++ launcher of a library: from plans to the values that templates/x86/launcher.cc.j2 is filled with."""
+"""The C++ launcher of a library: from plans to the values that templates/<kind>/launcher.cc.j2 is filled with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..dsl.functions import checked_input
 from ..dsl.op import Graph
 from ..dsl.tensor import At, Input, Tensor, walk
 from ..errors import InternalError
-from ..lowering.kernel import Launch, Param
+from ..lowering.kernel import Grid, Launch, Param
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -73,6 +73,9 @@ def entry(plan: Plan) -> dict[str, Any]:
     by_name = {i["name"]: i for i in inputs}
     used = {p.name for launch in plan.launches for p in launch.params if p.kind == "dim"}
     used |= {n for x in plan.launches for extent, _, _ in x.when for n in extent.names()}
+    grids = [launch.grid for launch in plan.launches if launch.grid is not None]
+    used |= {n for g in grids for n in g.blocks.names() | g.shared.names()}
+    used |= {n for launch in plan.launches for m in launch.maps for e in m.extents for n in e.names()}
     used |= {n for s in plan.spaces for n in s.elements.names()}
     used |= {n for extents in limits.values() for e in extents for n in e.names()}
     used |= {n for c in graph.checks for n in graph.extent(c.dim).names()}
@@ -101,8 +104,11 @@ def entry(plan: Plan) -> dict[str, Any]:
         "launches": [
             {
                 "name": launch.name,
-                "when": _condition(launch),
-                "arguments": [_value(p, graph) for p in launch.params],
+                "when": _condition(launch, graph),
+                "choice": launch.choice,
+                "maps": bool(launch.maps),
+                "arguments": [_map(launch, p, graph) or _value(p, graph) for p in launch.params],
+                "grid": None if launch.grid is None else _grid(launch.grid),
             }
             for launch in plan.launches
         ],
@@ -116,8 +122,41 @@ def _checks(graph: Graph, limits: dict[str, list[Extent]]) -> list[tuple[str, st
     return indices + [(functions[c.kind], c.input, graph.extent(c.dim)) for c in graph.checks]
 
 
-def _condition(launch: Launch) -> str:
-    return " && ".join(f"{c_expr(extent)} {comparison} {limit}" for extent, comparison, limit in launch.when)
+def _condition(launch: Launch, graph: Graph) -> str:
+    found = [f"!done_{launch.choice}"] if launch.choice else []
+    found += [f"{c_expr(extent)} {comparison} {limit}" for extent, comparison, limit in launch.when]
+    for param, multiple in launch.aligned:
+        value = _bytes(param, graph) if param.dim else f"reinterpret_cast<uintptr_t>({_value(param, graph)['value']})"
+        found += [f"{value} % {multiple} == 0"] + [f"{value} > 0"] * bool(param.dim)
+    return " && ".join(found)
+
+
+def _bytes(stride: Param, graph: Graph) -> str:
+    """A stride in bytes."""
+    if stride.kind == "input_stride":
+        dtype = _input(graph, stride.name).dtype
+    else:
+        dtype = next(r.dtype for r in graph.results if r.name == stride.name)
+    return f"{_value(stride, graph)['value']} * {dtype.bytes}"
+
+
+_TENSOR_MAP_TYPES = {"uint8": 0, "int8": 0, "int32": 3, "float16": 6, "float32": 7, "bfloat16": 9}
+"""CUtensorMapDataType."""
+
+
+def _map(launch: Launch, p: Param, graph: Graph) -> dict[str, Any] | None:
+    """What a tensor map is made of; None for other parameters."""
+    if p.kind != "tensor_map":
+        return None
+    found = next(m for m in launch.maps if m.name == p.name)
+    return {
+        "type": "TensorMap",
+        "address": _value(found.memory, graph)["value"],
+        "element": _TENSOR_MAP_TYPES[found.dtype],
+        "extents": [c_expr(e) for e in found.extents],
+        "strides": [_bytes(s, graph) for s in found.strides],
+        "box": found.box,
+    }
 
 
 def _input(graph: Graph, name: str) -> Input:
@@ -148,23 +187,42 @@ def _dims(graph: Graph, inputs: tuple[Input, ...]) -> dict[str, str]:
     return found
 
 
-def _value(p: Param, graph: Graph) -> str:
+_ANY = {"void*": "Pointer", "int64_t": "Int", "float": "Float", "double": "Float"}
+"""What makes a TVM-FFI argument of a value, by its type in C."""
+
+
+def _argument(value: str, c_type: str) -> dict[str, str]:
+    return {"value": value, "type": c_type, "any": _ANY[c_type]}
+
+
+def _value(p: Param, graph: Graph) -> dict[str, str]:
+    """What is passed for a parameter: its type and value in C."""
     if p.kind == "input":
-        return f"Pointer(in_{p.name}.data)"
+        return _argument(f"in_{p.name}.data", "void*")
     if p.kind == "result":
-        return f"Pointer(out_{p.name}.data)"
+        return _argument(f"out_{p.name}.data", "void*")
     if p.kind == "workspace":
-        return f"Pointer(memory.base + w_{p.name}_at)"
+        return _argument(f"memory.base + w_{p.name}_at", "void*")
     if p.kind == "scalar":
-        return f"Float(s_{p.name})"
+        return _argument(f"s_{p.name}", {"float32": "float", "float64": "double"}[p.dtype])
     if p.kind == "dim":
-        return f"Int(d_{p.name})"
+        return _argument(f"d_{p.name}", "int64_t")
     if p.kind == "input_stride":
-        return f"Int(in_{p.name}.stride[{_input(graph, p.name).dims.index(p.dim)}])"
+        return _argument(f"in_{p.name}.stride[{_input(graph, p.name).dims.index(p.dim)}]", "int64_t")
     if p.kind == "result_stride":
         dims = next(r.value.dims for r in graph.results if r.name == p.name)
-        return f"Int(out_{p.name}.stride[{dims.index(p.dim)}])"
+        return _argument(f"out_{p.name}.stride[{dims.index(p.dim)}]", "int64_t")
     raise InternalError(f"a kernel parameter of kind {p.kind}")
+
+
+def _grid(grid: Grid) -> dict[str, Any]:
+    return {
+        "blocks": c_expr(grid.blocks),
+        "threads": grid.threads,
+        "shared": c_expr(grid.shared),
+        "per_sm": grid.per_sm or 0,
+        "cluster": grid.cluster,
+    }
 
 
 def pack_symbol(plan: Plan, packing: Packing) -> str:
@@ -187,16 +245,17 @@ def pack_entry(plan: Plan, packing: Packing) -> dict[str, Any]:
         "dims": [{"var": f"d_{d}", "value": v} for d, v in _dims(graph, (source,)).items()],
         "launch": packing.launch.name,
         "arguments": [
-            "Pointer(out + kPackedHeader)" if p.kind == "workspace" else _value(p, graph) for p in packing.launch.params
+            _argument("out + kPackedHeader", "void*") if p.kind == "workspace" else _value(p, graph)
+            for p in packing.launch.params
         ],
     }
 
 
 @lru_cache(maxsize=1)
-def _template() -> Any:
+def _templates() -> Any:
     import jinja2
 
-    environment = jinja2.Environment(
+    return jinja2.Environment(
         loader=jinja2.PackageLoader("opsgen", "templates"),
         trim_blocks=True,
         lstrip_blocks=True,
@@ -204,13 +263,13 @@ def _template() -> Any:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    return environment.get_template("x86/launcher.cc.j2")
 
 
-def render(plans: list[Plan]) -> str:
-    """The launcher's source for all plans of a library."""
+def render(plans: list[Plan], **values: Any) -> str:
+    """The launcher's source for all plans of a library; ``values``: what else its template takes."""
     packs: dict[str, dict[str, Any]] = {}
     for plan in plans:
         for packing in plan.packings:
             packs.setdefault(pack_symbol(plan, packing), pack_entry(plan, packing))  # the first one's kernel is built
-    return str(_template().render(entries=[entry(p) for p in plans], packs=list(packs.values())))
+    template = _templates().get_template(f"{plans[0].target.kind}/launcher.cc.j2")
+    return str(template.render(entries=[entry(p) for p in plans], packs=list(packs.values()), **values))

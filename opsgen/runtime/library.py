@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from opsgen.errors import OpsgenError, error
-from opsgen.runtime import ffi, host, library_file
+from opsgen.runtime import devices, ffi, host, library_file
 from opsgen.runtime.ambiguity import refuse_ambiguity
 from opsgen.runtime.dispatch import OpDispatch
 from opsgen.runtime.manifest import Manifest, Signature
@@ -130,7 +130,8 @@ class Library:
 def load(*paths: str | os.PathLike[str]) -> Library:
     """Load library files: of several kinds of device, or several of one kind.
 
-    Of each file, the kernels of the best arch that this machine runs are used (OPSGEN_CPU_LEVEL can lower it).
+    Of each file for CPUs, the kernels of the best arch that this machine runs are used (OPSGEN_CPU_LEVEL can lower it);
+    of one for GPUs, each call uses those of the best arch for its device. No GPU is needed to load it.
 
     Raises:
         CallError: E4021 a file cannot be opened, or is named by no path, E4011 it is not a library file, E4012 it is
@@ -145,12 +146,12 @@ def load(*paths: str | os.PathLike[str]) -> Library:
     signatures: dict[str, tuple[Signature, Path]] = {}
     kernels: dict[str, list[Candidate]] = {}
     for path, manifest in zip(files, manifests):
-        arch, level = _best_arch(path, manifest)
+        archs = _archs(path, manifest)
         for op, signature in manifest.ops.items():
             known, first = signatures.setdefault(op, (signature, path))
             if replace(known, doc="") != replace(signature, doc=""):
                 raise error("E4022", path=path, op=op, other=first)
-        for item in _candidates(path, manifest, arch, level):
+        for item in _candidates(path, manifest, archs):
             kernels.setdefault(item.kernel.op, []).append(item)
     for items in kernels.values():
         refuse_ambiguity(items)
@@ -158,14 +159,16 @@ def load(*paths: str | os.PathLike[str]) -> Library:
     return Library(files, manifests, ops)
 
 
-def _best_arch(path: Path, manifest: Manifest) -> tuple[str, int]:
-    """The best arch of the file that this machine runs, and its place among all of its kind."""
+def _archs(path: Path, manifest: Manifest) -> dict[str, int]:
+    """The archs of the file whose kernels are used, and the place of each among all of its kind."""
+    if manifest.kind == "cuda":
+        return {arch: place for place, arch in enumerate(sorted(manifest.archs, key=devices.rank))}
     levels = host.host_levels() if manifest.kind == "x86" else ()
     usable = [arch for arch in manifest.archs if arch in levels]
     if not usable:
         raise _no_arch(path, manifest)
     best = max(usable, key=levels.index)
-    return best, levels.index(best)
+    return {best: levels.index(best)}
 
 
 def _no_arch(path: Path, manifest: Manifest) -> OpsgenError:
@@ -183,8 +186,8 @@ def _no_arch(path: Path, manifest: Manifest) -> OpsgenError:
     return error("E4014", path=path, found=found, wanted=wanted, fix=fix)
 
 
-def _candidates(path: Path, manifest: Manifest, arch: str, level: int) -> list[Candidate]:
-    """The kernels of one arch, with their launchers."""
+def _candidates(path: Path, manifest: Manifest, archs: dict[str, int]) -> list[Candidate]:
+    """The kernels of some archs, with their launchers."""
     try:
         module = ffi.load_shared_object(str(path))
     except Exception as problem:
@@ -197,10 +200,13 @@ def _candidates(path: Path, manifest: Manifest, arch: str, level: int) -> list[C
             where = f"{field}: the object does not export __tvm_ffi_{symbol}"
             raise error("E4016", path=path, found=where) from None
 
+    capabilities = None
+    if manifest.kind == "cuda":
+        capabilities = devices.Capabilities(function("opsgen_cuda_capability", "kind"), str(path))
     found: list[Candidate] = []
     for index, kernel in enumerate(manifest.kernels):
         packed = {i: spec for i, spec in enumerate(kernel.inputs) if spec.packed is not None}
-        if kernel.arch != arch or any(spec.leading or len(spec.dims) > MOST_DIMS for spec in packed.values()):
+        if kernel.arch not in archs or any(spec.leading or len(spec.dims) > MOST_DIMS for spec in packed.values()):
             continue  # of another machine; or for weights that cannot be packed
         launch = function(kernel.symbol, f"kernels[{index}].symbol")
         packs = {
@@ -209,5 +215,6 @@ def _candidates(path: Path, manifest: Manifest, arch: str, level: int) -> list[C
             if spec.packed is not None
         }
         bound = bound_dims(manifest.ops[kernel.op], kernel)
-        found.append(Candidate(kernel, manifest.kind, str(path), level, launch, bound, packs))
+        level = archs[kernel.arch]
+        found.append(Candidate(kernel, manifest.kind, str(path), level, launch, bound, packs, capabilities))
     return found

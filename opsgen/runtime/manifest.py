@@ -239,7 +239,8 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything that a library file says about itself. ``created`` is an ISO time in UTC."""
+    """Everything that a library file says about itself. ``created`` is an ISO time in UTC; ``driver``: the version that
+    a device's driver must have at least, as the driver counts (of NVIDIA's, that of CUDA)."""
 
     opsgen: str
     kind: str
@@ -248,6 +249,7 @@ class Manifest:
     kernels: tuple[Kernel, ...]
     tools: dict[str, str] = field(default_factory=dict)
     created: str = ""
+    driver: str | None = None
     format: int = FORMAT
 
     def to_json(self) -> Json:
@@ -259,6 +261,7 @@ class Manifest:
             "archs": list(self.archs),
             "tools": dict(self.tools),
             "created": self.created,
+            **({"driver": self.driver} if self.driver is not None else {}),
             "ops": {name: signature.to_json() for name, signature in self.ops.items()},
             "kernels": [kernel.to_json() for kernel in self.kernels],
         }
@@ -304,6 +307,7 @@ def _manifest(top: Node) -> Manifest:
         archs=archs,
         tools={name: node.text() for name, node in top.get("tools").fields().items()},
         created=top.get("created").text(),
+        driver=top.get("driver").text() if top.has("driver") else None,
         ops=ops,
         kernels=kernels,
     )

@@ -10,6 +10,7 @@ import numpy as np
 
 from opsgen.errors import InternalError, error
 from opsgen.runtime.arrays import Adapter, ArrayInfo, memory_of
+from opsgen.runtime.devices import kind_of, refusal
 from opsgen.runtime.dtypes import DTYPES
 from opsgen.runtime.ffi import from_dlpack
 from opsgen.runtime.layout import is_direct
@@ -176,14 +177,14 @@ class Plan:
         self._recover(failure, [*arguments, *scalars, *outs], [*arguments, *outs])
 
     def _recover(self, failure: Exception, handed: Sequence[Any], natives: Sequence[Any]) -> None:
-        kind = _kind(failure)
+        kind = kind_of(failure)
         if kind == "OpsgenOverlap":
             self._refuse_overlap(natives)
             try:
                 self.launch(_SKIP_OVERLAP, *handed)
                 return
             except Exception as second:
-                failure, kind = second, _kind(second)
+                failure, kind = second, kind_of(second)
         fields = str(failure).split("|")
         if kind in ("OpsgenIndex", "OpsgenLength") and len(fields) == 4 and fields[2].isdigit():
             name, value, position, limit = fields
@@ -199,6 +200,9 @@ class Plan:
             ) from None
         if kind == "OpsgenMemory":
             raise error("E6001", op=self._op, found=fields[0]) from None
+        device = refusal(self._op, failure)
+        if device is not None:
+            raise device from None
         text = f"{self._op}: the launcher failed with {kind or type(failure).__name__}: {failure}"
         raise InternalError(f"{text}. This is a bug in opsgen; please report it.") from failure
 
@@ -220,11 +224,6 @@ class Plan:
 def _new(dtype: str) -> ArrayInfo:
     """Of a result that `Adapter.fresh` makes. Its shape does not matter, for it is contiguous."""
     return ArrayInfo((), (), dtype, "", "", True, True)
-
-
-def _kind(failure: Exception) -> str | None:
-    """The kind of an error that came through TVM-FFI, which makes an unknown one a RuntimeError."""
-    return getattr(getattr(failure, "__tvm_ffi_error__", None), "kind", None)
 
 
 def _share(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:

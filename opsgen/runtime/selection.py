@@ -14,6 +14,7 @@ import numpy as np
 
 from opsgen.errors import OpsgenError, error
 from opsgen.runtime.arrays import ArrayInfo
+from opsgen.runtime.devices import Capabilities, runs
 from opsgen.runtime.dtypes import DTYPES
 from opsgen.runtime.expressions import Expression, expression
 from opsgen.runtime.manifest import (
@@ -45,6 +46,7 @@ class Candidate:
         launch: its launcher.
         bound: dims that were bound to a size when compiling.
         packs: the launchers that pack the inputs that it takes packed, by name.
+        capabilities: of the devices, for a kernel of a GPU; it runs only on some.
     """
 
     kernel: Kernel
@@ -54,6 +56,7 @@ class Candidate:
     launch: Callable[..., None]
     bound: dict[str, int]
     packs: dict[str, Callable[..., None]] = field(default_factory=dict)
+    capabilities: Capabilities | None = None
     region: tuple[Expression, ...] = field(init=False)
     constraints: tuple[Expression, ...] = field(init=False)
 
@@ -116,7 +119,7 @@ def select(
 
     Raises:
         CallError: E4003 dtype, E4004 rank, E4005 dims, E4006 device, E4008 no kernel, E4010 a constraint, E4015 two
-            kernels, E4018 an attribute, E4019 the layout of a packed weight.
+            kernels, E4018 an attribute, E4019 the layout of a packed weight, E4026 no kernel for that GPU.
     """
     left = _by_device(op, candidates, arrays)
     left = _by_presence(op, signature, left, [param.name for param, _ in arrays])
@@ -191,13 +194,20 @@ def _by_device(
 
 
 def on_device(op: str, candidates: Sequence[Candidate], argument: str, device: str) -> Sequence[Candidate]:
-    """Those that run where ``argument`` is. Raises E4006."""
+    """Those that run where ``argument`` is. Raises E4006, E4026."""
     kinds = _KINDS.get(device.partition(":")[0], ())
     found = [item for item in candidates if item.kind in kinds]
     if not found:
         known = sorted({f"{item.kind} ({_DEVICE_OF.get(item.kind, item.kind)})" for item in candidates})
         raise error("E4006", op=op, argument=argument, found=device, wanted=" or ".join(known))
-    return found
+    usable = [c for c in found if c.capabilities is None or runs(c.kernel.arch, c.capabilities.of(device))]
+    if not usable:
+        asked = next(item.capabilities for item in found if item.capabilities is not None)
+        capability = asked.of(device)
+        known = sorted({f"{item.kind}/{item.kernel.arch}" for item in found})
+        shown = f"{capability // 10}.{capability % 10}"
+        raise error("E4026", op=op, argument=argument, device=device, found=shown, known=" and ".join(known))
+    return usable
 
 
 def _by_presence(

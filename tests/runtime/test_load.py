@@ -270,10 +270,10 @@ def test_what_is_no_path(library_path, path):
 
 
 def test_no_kind_for_this_machine(tmp_path, monkeypatch):
-    path = handmade.write(tmp_path / "a.so", scale_add(arch="sm_90a"), kind="cuda", archs=("sm_90a",))
+    path = handmade.write(tmp_path / "a.so", scale_add(arch="gfx90a"), kind="rocm", archs=("gfx90a",))
     monkeypatch.setattr(host, "_cpu_flags", lambda: FLAGS["avx512"])
     with raises(
-        f"E4014: {path} holds kernels for cuda/sm_90a; this CPU offers x86/avx2, x86/avx512. "
+        f"E4014: {path} holds kernels for rocm/gfx90a; this CPU offers x86/avx2, x86/avx512. "
         "Compile it with --target x86/avx512."
     ):
         load(path)

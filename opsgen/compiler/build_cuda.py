@@ -1,0 +1,57 @@
+"""The shared object of a library for NVIDIA GPUs: a launcher with the cubins of all archs inside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from opsgen.targets.cuda import toolchain
+from opsgen.targets.names import Target
+from opsgen.targets.x86 import toolchain as host
+
+from . import launcher
+from .plan import Plan
+from .steps import Built, Steps
+
+_EXPORTS = ("opsgen_cuda_capability",)
+
+
+def require() -> None:
+    """Raises TargetError E2002 where a tool is missing."""
+    host.compiler()
+    toolchain.compiler()
+
+
+def steps(targets: Sequence[Target]) -> int:
+    """How many steps `build` reports."""
+    return len(targets) + 2
+
+
+def build(plans: list[Plan], functions: Mapping[Target, Mapping[str, Any]], folder: Path, report: Steps) -> Built:
+    """Compiles the kernels of each target to cubins, and the launcher around them."""
+    from opsgen.targets.cuda import codegen
+
+    using = toolchain.compiler()
+    cubins: list[Path] = []
+    kernels: list[dict[str, Any]] = []
+    for target, found in functions.items():
+        report(f"cubins for {target}")
+        units = codegen.units(codegen.sources(found, target.arch))
+        images, _ = codegen.compile_units([source for _, source in units], target.arch, using)
+        for (names, _), image in zip(units, images, strict=True):
+            path = folder / f"{target.arch}-{len(cubins)}.cubin"
+            path.write_bytes(image)
+            kernels += [{"name": name, "cubin": len(cubins)} for name in names]
+            cubins.append(path)
+    report("launcher")
+    source = folder / "launcher.cc"
+    major, minor = map(int, using.driver.split("."))
+    values = {"cubins": list(map(str, cubins)), "kernels": kernels, "driver_wanted": 1000 * major + 10 * minor}
+    source.write_text(launcher.render(plans, **values))
+    host.compile_source(source, folder / "launcher.o")
+    exports = host.exports([*(p.symbol for p in plans), *_EXPORTS], folder / "exports.map")
+    host.link([folder / "launcher.o"], folder / "library.so", exports)
+    report("linked")
+    tools = {"g++": host.version(host.compiler()), using.name: f"{using.version[0]}.{using.version[1]}"}
+    return Built((folder / "library.so").read_bytes(), tools, using.driver)

@@ -1,0 +1,50 @@
+"""The shared object of a library for x86: LLVM objects of the kernels, the launcher and the thread shim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from opsgen.targets.names import Target
+from opsgen.targets.x86 import toolchain
+
+from . import launcher
+from .plan import Plan
+from .steps import Built, Steps
+
+_SHIM_EXPORTS = ("opsgen_threads_runtime", "opsgen_cpu_level")
+
+
+def require() -> None:
+    """Raises TargetError E2002 where a tool is missing."""
+    toolchain.compiler()
+
+
+def steps(targets: Sequence[Target]) -> int:
+    """How many steps `build` reports."""
+    return len(targets) + 3
+
+
+def build(plans: list[Plan], functions: Mapping[Target, Mapping[str, Any]], folder: Path, report: Steps) -> Built:
+    """Compiles the kernels of each target, and links them."""
+    from opsgen.targets.x86 import codegen
+
+    objects = []
+    for target, kernels in functions.items():
+        report(f"machine code for {target}")
+        path = folder / f"{target.arch}.o"
+        codegen.write_object(codegen.build(dict(kernels), target.arch), str(path))
+        objects.append(path)
+    report("launcher")
+    source = folder / "launcher.cc"
+    source.write_text(launcher.render(plans))
+    toolchain.compile_source(source, folder / "launcher.o")
+    report("thread shim")
+    shim = Path(__file__).parent.parent / "templates" / "x86" / "threads.cc"
+    toolchain.compile_source(shim, folder / "threads.o")
+    symbols = [p.symbol for p in plans] + [launcher.pack_symbol(p, k) for p in plans for k in p.packings]
+    exports = toolchain.exports([*symbols, *_SHIM_EXPORTS], folder / "exports.map")
+    toolchain.link([*objects, folder / "launcher.o", folder / "threads.o"], folder / "library.so", exports)
+    report("linked")
+    return Built((folder / "library.so").read_bytes(), {"g++": toolchain.version(toolchain.compiler())})
