@@ -1,0 +1,190 @@
+// Runs generated CUDA kernels on the CPU: the threads of a block as fibers, blocks one after the other. Stands in the
+// place of templates/cuda/prelude.cuh when a kernel is compiled by g++.
+//
+// Stricter than a GPU: a barrier that some thread of the block (of the warp, for exchanges) does not come by ends the
+// process, and threads run in another order after every barrier, so that a missing one shows in the results.
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#include <vector>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+#define uchar unsigned char
+#define ushort unsigned short
+#define uint unsigned int
+#define CUDART_INF_F __builtin_inff()
+#define CUDART_NAN_F __builtin_nanf("")
+#define CUDART_INF __builtin_inf()
+#define CUDART_NAN __builtin_nan("")
+
+namespace emulator {
+
+struct Dim {
+  unsigned x = 0;
+};
+
+enum State { kReady, kAtBlock, kAtWarp, kDone };
+
+struct Fiber {
+  ucontext_t context;
+  State state;
+  std::vector<char> stack;
+};
+
+inline std::vector<Fiber> fibers;
+inline ucontext_t scheduler;
+inline unsigned running;
+inline Dim thread, block, grid;
+inline void (*body)(void**);
+inline void** arguments;
+inline uint64_t slots[1024];
+alignas(64) inline char dynamic[256 << 10];
+
+inline void wait(State state) {
+  Fiber& mine = fibers[running];
+  mine.state = state;
+  swapcontext(&mine.context, &scheduler);
+}
+
+inline void enter() {
+  body(arguments);
+  wait(kDone);
+}
+
+[[noreturn]] inline void refuse(const char* what) {
+  fprintf(stderr, "emulated kernel: %s\n", what);
+  abort();
+}
+
+inline void run_block(unsigned threads) {
+  for (unsigned t = 0; t < threads; ++t) {
+    Fiber& f = fibers[t];
+    f.state = kReady;
+    getcontext(&f.context);
+    f.context.uc_stack.ss_sp = f.stack.data();
+    f.context.uc_stack.ss_size = f.stack.size();
+    f.context.uc_link = nullptr;
+    makecontext(&f.context, enter, 0);
+  }
+  for (unsigned phase = 0;; ++phase) {
+    unsigned done = 0, at_block = 0;
+    for (unsigned i = 0; i < threads; ++i) {
+      unsigned t = phase % 2 ? threads - 1 - i : i;
+      if (fibers[t].state != kReady) continue;
+      running = thread.x = t;
+      swapcontext(&scheduler, &fibers[t].context);
+    }
+    bool freed = false;
+    for (unsigned w = 0; w < threads; w += 32) {
+      unsigned waiting = 0;
+      for (unsigned t = w; t < w + 32; ++t) waiting += fibers[t].state == kAtWarp;
+      if (waiting == 32) {
+        for (unsigned t = w; t < w + 32; ++t) fibers[t].state = kReady;
+        freed = true;
+      }
+    }
+    for (unsigned t = 0; t < threads; ++t) {
+      done += fibers[t].state == kDone;
+      at_block += fibers[t].state == kAtBlock;
+    }
+    if (done == threads) return;
+    if (at_block == threads) {
+      for (unsigned t = 0; t < threads; ++t) fibers[t].state = kReady;
+    } else if (!freed) {
+      refuse("threads wait at a barrier that others do not come by");
+    }
+  }
+}
+
+template <typename T>
+T exchange(T value, int other) {
+  static_assert(sizeof(T) <= 8, "a register or two");
+  memcpy(&slots[thread.x], &value, sizeof(T));
+  unsigned from = thread.x ^ static_cast<unsigned>(other);
+  wait(kAtWarp);
+  memcpy(&value, &slots[from], sizeof(T));
+  wait(kAtWarp);
+  return value;
+}
+
+}  // namespace emulator
+
+#define threadIdx emulator::thread
+#define blockIdx emulator::block
+
+#define EXPORTED __attribute__((visibility("default")))
+
+extern "C" EXPORTED void emulate(void (*body)(void**), unsigned blocks, unsigned threads, unsigned shared,
+                                 void** arguments) {
+  using namespace emulator;
+  if (threads % 32 || threads > 1024) refuse("a block is of whole warps, 1024 threads at most");
+  if (shared > sizeof(dynamic)) refuse("too much shared memory");
+  while (fibers.size() < threads) fibers.emplace_back().stack.resize(64 << 10);
+  emulator::body = body;
+  emulator::arguments = arguments;
+  grid.x = blocks;
+  for (unsigned b = 0; b < blocks; ++b) {
+    memset(dynamic, 0xff, shared);  // NaN
+    block.x = b;
+    run_block(threads);
+  }
+}
+
+inline void __syncthreads() { emulator::wait(emulator::kAtBlock); }
+
+struct half {
+  _Float16 value;
+  half() = default;
+  half(float x) : value(static_cast<_Float16>(x)) {}
+  operator float() const { return static_cast<float>(value); }
+};
+
+template <typename T>
+T min(T a, T b) {
+  return a < b ? a : b;
+}
+template <typename T>
+T max(T a, T b) {
+  return a > b ? a : b;
+}
+template <typename T>
+T opsgen_maximum(T a, T b) {
+  return a > b || a != a ? a : b;
+}
+template <typename T>
+T opsgen_minimum(T a, T b) {
+  return a < b || a != a ? a : b;
+}
+template <typename T>
+T opsgen_sigmoid(T x) {
+  T e = exp(-fabs(x));
+  return (x < 0 ? e : T(1)) / (T(1) + e);
+}
+template <typename T>
+T opsgen_rsqrt(T x) {
+  return T(1) / sqrt(x);
+}
+#define OPSGEN_MOVE(bytes)                                                                            \
+  inline void opsgen_move##bytes(void* to, const void* from) {                                         \
+    if ((uintptr_t(to) | uintptr_t(from)) % bytes) emulator::refuse("a move to or from an odd address"); \
+    memcpy(to, from, bytes);                                                                           \
+  }
+OPSGEN_MOVE(16)
+OPSGEN_MOVE(8)
+OPSGEN_MOVE(4)
+OPSGEN_MOVE(2)
+OPSGEN_MOVE(1)
+inline int64_t opsgen_address(const void* p) { return reinterpret_cast<int64_t>(p); }
+inline int64_t opsgen_blocks() { return emulator::grid.x; }
+template <typename T>
+T opsgen_exchange(T value, int other) {
+  return emulator::exchange(value, other);
+}

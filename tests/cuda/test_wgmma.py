@@ -1,0 +1,240 @@
+"""The tensor-core contraction on sm_90a: what it serves, which kernel a call gets, what it compiles to, its numbers."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import opsgen as og
+from opsgen.compiler.plan import Plan, make_plan
+from opsgen.compiler.problem import Variant, enumerate_problems, variant
+from opsgen.dsl.op import Op
+from opsgen.lowering.kernel import Launch
+from opsgen.ops.linear import linear
+from opsgen.schedules.cuda import half_results, tiles
+from opsgen.targets.cuda import codegen, toolchain
+from opsgen.targets.names import parse
+
+ALONE = variant(linear, absent=["bias", "residual"], activation="none")
+BIAS = variant(linear, absent=["residual"], activation="none")
+RESIDUAL = variant(linear, absent=[], activation="gelu")
+TANH = variant(linear, absent=["residual"], activation="gelu_tanh")
+
+
+@og.op
+def times(x: og.Tensor["rows", "inner"], w: og.Tensor["inner", "columns"]):
+    """y = x · w"""
+    return og.dot(x, w, over="inner")
+
+
+@og.op
+def gradient(x: og.Tensor["inner", "rows"], w: og.Tensor["inner", "columns"]):
+    """y = xᵀ · w"""
+    return og.dot(x, w, over="inner")
+
+
+@og.op
+def project(
+    x: og.Tensor["batch", "queries", "inner"], w: og.Tensor["heads", "width", "inner"], b: og.Tensor["heads", "width"]
+):
+    """y = x · wᵀ + b, for each head"""
+    return og.dot(x, w, over="inner") + b
+
+
+@og.op
+def scores(q: og.Tensor["batch", "queries", "inner"], k: og.Tensor["batch", "keys", "inner"]):
+    """s = q · kᵀ in float32"""
+    return og.cast(og.dot(q, k, over="inner"), og.float32)
+
+
+@og.op
+def of_a_sum(x: og.Tensor["rows", "inner"], y: og.Tensor["rows", "inner"], w: og.Tensor["columns", "inner"]):
+    """(x + y) · wᵀ"""
+    return og.dot(x + y, w, over="inner")
+
+
+def plan_of(op: Op | Variant, dtype: str = "bfloat16", arch: str = "sm_90a", **dims: int) -> Plan:
+    [problem] = enumerate_problems([op], [dtype], dims)
+    [target] = parse([f"cuda/{arch}"])
+    return make_plan(problem, target)
+
+
+def schedule_of(op: Op | Variant, dtype: str = "bfloat16", arch: str = "sm_90a") -> str:
+    return plan_of(op, dtype, arch).steps[-1].schedule.name
+
+
+@pytest.mark.parametrize("op", [ALONE, BIAS, RESIDUAL, TANH, times, gradient, project, scores])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_parameters_go_to_the_tensor_cores(op: Op | Variant, dtype: str) -> None:
+    assert schedule_of(op, dtype) == "cuda.wgmma"
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "arch"),
+    [(ALONE, "float32", "sm_90a"), (ALONE, "bfloat16", "sm_80"), (of_a_sum, "bfloat16", "sm_90a")],
+)
+def test_all_else_stays_with_the_plain_schedule(op: Op | Variant, dtype: str, arch: str) -> None:
+    assert schedule_of(op, dtype, arch) == "cuda.contraction"
+
+
+def chosen(plan: Plan, dims: Mapping[str, int], aligned: bool = True) -> str:
+    """The kernel that a call runs: the first whose conditions it meets, as launchers choose."""
+
+    def meets(launch: Launch) -> bool:
+        values = ((extent.evaluate(dims), sign, limit) for extent, sign, limit in launch.when)
+        return all(a <= b if sign == "<=" else a > b for a, sign, b in values) and (aligned or not launch.aligned)
+
+    found = next(launch for launch in plan.launches if meets(launch))
+    return found.name.partition("_g0_")[2]
+
+
+@pytest.mark.parametrize(
+    ("op", "m", "n", "k", "kernel"),
+    [
+        (ALONE, 1000, 1000, 1000, "wgmma_small"),
+        (ALONE, 64, 256, 264, "wgmma_small"),
+        (ALONE, 4096, 4096, 4096, "wgmma_shared"),
+        (ALONE, 16384, 1024, 1024, "wgmma_shared"),
+        (ALONE, 2176, 1920, 2240, "wgmma_alternating"),  # 136 shared tiles: the last 4 would run alone
+        (BIAS, 16384, 4096, 1024, "wgmma_alternating"),
+        (BIAS, 4096, 4096, 4096, "wgmma_shared"),
+        (TANH, 4096, 4096, 4096, "wgmma_alternating"),
+        (TANH, 8192, 8192, 8192, "wgmma_shared"),
+        (ALONE, 8, 4096, 4096, "few_rows"),
+        (ALONE, 4096, 4096, 0, "large"),  # a sum of nothing
+        (ALONE, 9, 0, 64, "small"),
+    ],
+)
+def test_shapes_choose_kernels(op: Variant, m: int, n: int, k: int, kernel: str) -> None:
+    dims = {"rows": m, "out_features": n, "in_features": k}
+    assert chosen(plan_of(op), dims) == kernel
+    assert not chosen(plan_of(op), dims, aligned=False).startswith("wgmma")
+
+
+def test_bound_dims_leave_out_kernels() -> None:
+    plan = plan_of(ALONE, rows=4096, in_features=4096, out_features=4096)
+    assert [launch.name.partition("_g0_")[2] for launch in plan.launches if launch.maps] == [
+        "wgmma_shared",
+        "wgmma_alternating",
+    ]
+
+
+def test_only_what_is_read_in_vectors_must_be_aligned() -> None:
+    launch = next(x for x in plan_of(RESIDUAL).launches if x.maps)
+    assert {(p.kind, p.name): n for p, n in launch.aligned if not p.dim} == {
+        ("input", "x"): 16,
+        ("input", "weight"): 16,
+        ("result", "out"): 16,
+        ("input", "bias"): 4,
+        ("input", "residual"): 4,
+    }
+
+
+def test_forms_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(AssertionError):
+        tiles.Form(256, 256, stages=4)  # accumulators
+    with pytest.raises(AssertionError):
+        tiles.Form(128, 256, stages=6)  # shared memory
+    with pytest.raises(AssertionError):
+        tiles.Form(128, 64, stages=4, cluster=2)  # half of 64 columns is no box
+
+
+# -- what it compiles to ----------------------------------------------------------------------------------------------
+def sources(plan: Plan) -> dict[str, str]:
+    return {
+        launch.name.partition("_g0_")[2]: codegen.kernel_source(launch.name, launch.function, "sm_90a")
+        for launch in plan.launches
+        if launch.maps
+    }
+
+
+@pytest.mark.parametrize(("op", "left", "right"), [(ALONE, 0, 0), (times, 0, 1), (gradient, 1, 1)])
+def test_operands_are_multiplied_as_they_lie(op: Op | Variant, left: int, right: int) -> None:
+    for source in sources(plan_of(op)).values():
+        assert re.search(rf"mma_async_sync_aligned_m64n\d+k16_f32_bf16_bf16_1_1_{left}_{right}\(", source)
+
+
+def test_sums_with_one_are_one_function_where_results_are_rounded_to_halves() -> None:
+    assert "og_half_one_plus_erf(" in sources(plan_of(RESIDUAL))["wgmma_alternating"]
+    assert "og_half_one_plus_tanh(" in sources(plan_of(TANH))["wgmma_alternating"]
+
+
+@pytest.fixture(scope="module")
+def nvcc() -> toolchain.Compiler:
+    try:
+        found = toolchain.compiler()
+    except og.errors.TargetError as missing:
+        pytest.skip(str(missing))
+    if found.name != "nvcc":
+        pytest.skip("NVRTC does not say what kernels use")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [(ALONE, "bfloat16"), (RESIDUAL, "bfloat16"), (TANH, "float16"), (gradient, "float16"), (project, "bfloat16")],
+)
+def test_kernels_compile_without_spills(op: Op | Variant, dtype: str, nvcc: Any, tmp_path: Path) -> None:
+    plan = plan_of(op, dtype)
+    kernels = {launch.name: launch for launch in plan.launches if launch.maps}
+    found = codegen.sources({name: launch.function for name, launch in kernels.items()}, "sm_90a")
+    images, used = codegen.compile_units([source for _, source in codegen.units(found)], "sm_90a", nvcc)
+    assert set(used) == set(kernels)
+    for name, launch in kernels.items():
+        assert (used[name].spilled, used[name].stack) == (0, 0), name
+        if launch.grid is not None and launch.grid.threads == 384:
+            # 65536 registers for 384 threads, in steps of 8: setmaxnreg shares out what is known at entry.
+            assert used[name].registers == 168
+    if disassembler := shutil.which("nvdisasm"):
+        (tmp_path / "kernels.cubin").write_bytes(images[0])
+        command = [disassembler, "-c", str(tmp_path / "kernels.cubin")]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert "HGMMA" in text and "USETMAXREG" in text and "UTMALDG" in text and "UTMASTG" in text
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+def test_erfc_is_within_what_a_half_type_shows() -> None:
+    z = np.linspace(0, 9, 20001)
+    t = 1 / (1 + half_results.ERFC_P * z)
+    found = sum(c * t ** (i + 1) for i, c in enumerate(half_results.ERFC)) * np.exp(-z * z)
+    wanted = np.array([math.erfc(x) for x in z])
+    assert np.max(np.abs(found / wanted - 1)) < 2**-17
+
+
+def on_a_gpu() -> bool:
+    torch = pytest.importorskip("torch")
+    return bool(torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0))
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(9, 8, 8), (129, 264, 72), (1537, 1992, 520), (640, 4104, 4104), (130, 136, 1000), (77, 99, 101)]
+)
+@pytest.mark.parametrize("op", [ALONE, BIAS, RESIDUAL, TANH])
+def test_results_on_a_gpu(op: Variant, m: int, n: int, k: int, tmp_path: Path) -> None:
+    if not on_a_gpu():
+        pytest.skip("no GPU of compute capability 9.0")
+    import torch
+
+    og.compile([op], target="cuda/sm_90a", dtypes=["bfloat16"]).save(tmp_path / "library.so")
+    library = og.load(tmp_path / "library.so")
+    random = np.random.default_rng(m + n + k)
+    shapes = {"x": (m, k), "weight": (n, k), "bias": (n,), "residual": (m, n)}
+    given = {name: shape for name, shape in shapes.items() if name not in (op.absent or ())}
+    tensors = {
+        name: torch.tensor(random.standard_normal(shape), dtype=torch.bfloat16, device="cuda")
+        for name, shape in given.items()
+    }
+    found = library.linear(**tensors, **op.attributes).double().cpu().numpy()
+    exact = {name: t.double().cpu().numpy() for name, t in tensors.items()}
+    wanted = linear.reference(**exact, **op.attributes)
+    # Half an ulp of bfloat16, and float32 sums of k products of standard normals before that.
+    error = np.abs(found - wanted)
+    assert np.all(error <= np.abs(wanted) * 2.0**-8 + k * 2.0**-24 * 8 + 2.0**-16)
