@@ -1,0 +1,10 @@
+"""Schedules for NVIDIA GPUs: one file a pattern."""
+
+from opsgen.schedules.common.schedule import Schedule
+
+
+def schedules() -> tuple[Schedule, ...]:
+    """All schedules of the target. Imports TVM."""
+    from . import contraction, map, row_reduction
+
+    return (map.SCHEDULE, row_reduction.SCHEDULE, contraction.SCHEDULE)
