@@ -5,6 +5,6 @@ from opsgen.schedules.common.schedule import Schedule
 
 def schedules() -> tuple[Schedule, ...]:
     """All schedules of the target. Imports TVM."""
-    from . import contraction, map, row_reduction
+    from . import contraction, map, row_reduction, wgmma
 
-    return (map.SCHEDULE, row_reduction.SCHEDULE, contraction.SCHEDULE)
+    return (map.SCHEDULE, row_reduction.SCHEDULE, contraction.SCHEDULE, wgmma.SCHEDULE)

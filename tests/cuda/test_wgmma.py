@@ -61,7 +61,18 @@ def of_a_sum(x: og.Tensor["rows", "inner"], y: og.Tensor["rows", "inner"], w: og
     return og.dot(x + y, w, over="inner")
 
 
+_plans: dict[tuple[object, ...], Plan] = {}
+
+
 def plan_of(op: Op | Variant, dtype: str = "bfloat16", arch: str = "sm_90a", **dims: int) -> Plan:
+    """The plan; each is made once, for that takes seconds."""
+    key = (id(op), dtype, arch, *dims.items())
+    if key not in _plans:
+        _plans[key] = make(op, dtype, arch, dims)
+    return _plans[key]
+
+
+def make(op: Op | Variant, dtype: str, arch: str, dims: Mapping[str, int]) -> Plan:
     [problem] = enumerate_problems([op], [dtype], dims)
     [target] = parse([f"cuda/{arch}"])
     return make_plan(problem, target)
@@ -71,8 +82,17 @@ def schedule_of(op: Op | Variant, dtype: str = "bfloat16", arch: str = "sm_90a")
     return plan_of(op, dtype, arch).steps[-1].schedule.name
 
 
-@pytest.mark.parametrize("op", [ALONE, BIAS, RESIDUAL, TANH, times, gradient, project, scores])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [
+        (ALONE, "bfloat16"),
+        (TANH, "float16"),
+        (times, "bfloat16"),
+        (gradient, "float16"),
+        (project, "bfloat16"),
+        (scores, "bfloat16"),
+    ],
+)
 def test_half_precision_parameters_go_to_the_tensor_cores(op: Op | Variant, dtype: str) -> None:
     assert schedule_of(op, dtype) == "cuda.wgmma"
 
@@ -120,7 +140,7 @@ def test_shapes_choose_kernels(op: Variant, m: int, n: int, k: int, kernel: str)
 
 
 def test_bound_dims_leave_out_kernels() -> None:
-    plan = plan_of(ALONE, rows=4096, in_features=4096, out_features=4096)
+    plan = plan_of(times, rows=4096, inner=4096, columns=4096)
     assert [launch.name.partition("_g0_")[2] for launch in plan.launches if launch.maps] == [
         "wgmma_shared",
         "wgmma_alternating",
