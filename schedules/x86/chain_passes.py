@@ -136,13 +136,14 @@ def plan(fused: FusedChain) -> Passes:
     for p in range(count):
         known.append(dict(places))
         later = [r for q in range(p + 1, count) for r in roots[q]]
-        wanted = {id(r): r for r in roots[p] if _reached(later, own, {**places, id(r): 0}, r)}
+        wanted = {id(r): r for r in roots[p] if _reached(later, own, {**places, id(r): 0}, id(r))}
         wanted |= {id(v.weight): v.weight for v in fused.value_links if level[id(v.link.node)] == p}
         wanted = {i: r for i, r in wanted.items() if i not in places}
         kept: list[tuple[Tensor, int]] = []
-        still = {
-            i: place for i, place in places.items() if _needed(i, later, own, {**places, **wanted}, fused, level, p)
-        }
+        # What a buffer holds stays while a later pass reads it, and a weight to the end.
+        weights_so_far = {id(v.weight) for v in fused.value_links if level[id(v.link.node)] <= p}
+        at_hand = {**places, **wanted}
+        still = {i: b for i, b in places.items() if i in weights_so_far or _reached(later, own, at_hand, i)}
         for node in wanted.values():
             used = set(still.values()) | {place for _, place in kept}
             place = next((b for b in range(buffers) if b not in used), buffers)
@@ -153,37 +154,12 @@ def plan(fused: FusedChain) -> Passes:
     return Passes(tuple(links), tuple(readers), tuple(keeps), tuple(known), buffers)
 
 
-def _reached(roots: list[Tensor], own: set[int], stops: Mapping[int, Any], node: Tensor) -> bool:
-    """Whether computing the roots needs the node, where all in ``stops`` are at hand."""
+def _reached(roots: list[Tensor], own: set[int], stops: Mapping[int, Any], node: int) -> bool:
+    """Whether computing the roots needs the node of this id, where all in ``stops`` are at hand."""
     stack, seen = list(roots), set[int]()
     while stack:
         n = stack.pop()
-        if n is node:
-            return True
-        if id(n) in seen or id(n) in own or id(n) in stops:
-            continue
-        seen.add(id(n))
-        if isinstance(n, Map) or is_transpose(n):
-            stack.extend(n.children())
-    return False
-
-
-def _needed(
-    i: int,
-    later: list[Tensor],
-    own: set[int],
-    stops: Mapping[int, Any],
-    fused: FusedChain,
-    level: Mapping[int, int],
-    number: int,
-) -> bool:
-    """Whether what a buffer holds is needed after pass ``number``: by a later pass, or as a weight."""
-    if any(id(v.weight) == i and level[id(v.link.node)] <= number for v in fused.value_links):
-        return True
-    stack, seen = list(later), set[int]()
-    while stack:
-        n = stack.pop()
-        if id(n) == i:
+        if id(n) == node:
             return True
         if id(n) in seen or id(n) in own or id(n) in stops:
             continue
