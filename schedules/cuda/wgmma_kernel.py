@@ -94,6 +94,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results | None, write:
     paired = count // 2
     by_tma = epilogue is not None
     held = 16 if own else paired
+    parts = 1 if own else 2  # of a box, whose loads are in flight together
     store = STORE.format(2 + len(operands.result_layers))
     everyone = (1 << cluster) - 1
     right_part = columns // cluster
@@ -268,18 +269,22 @@ def contraction(form: Form, operands: Operands, epilogue: Results | None, write:
                 """The results of a box, two in a register."""
                 down: T.let[T.int32] = row[0] + my_row + box % high * BOX
                 across: T.let[T.int32] = column[0] + my_column + box // high * BOX
-                for q in T.unroll(8):
-                    i = T.meta_var(box % high * per_row + (box // high * 8 + q) * 4)
-                    values = T.meta_var(
-                        epilogue(
-                            [acc[i + j] for j in range(4)],
-                            [at[d] for d in range(dims)],
-                            [down, down + 8],
-                            across + q * 8,
+                for part in T.unroll(parts):
+                    T.cuda.warp_sync()  # loads stay behind it: ptxas would start those of all boxes, and spill
+                    for q in T.unroll(8 // parts):
+                        eight = T.meta_var(part * (8 // parts) + q)
+                        i = T.meta_var(box % high * per_row + (box // high * 8 + eight) * 4)
+                        values = T.meta_var(
+                            epilogue(
+                                [acc[i + j] for j in range(4)],
+                                [at[d] for d in range(dims)],
+                                [down, down + 8],
+                                across + eight * 8,
+                            )
                         )
-                    )
-                    packed[into * 16 + q * 2] = hopper.pack(values[0], values[1], operands.result_dtype)
-                    packed[into * 16 + q * 2 + 1] = hopper.pack(values[2], values[3], operands.result_dtype)
+                        to = T.meta_var(into * 16 + eight * 2)
+                        packed[to] = hopper.pack(values[0], values[1], operands.result_dtype)
+                        packed[to + 1] = hopper.pack(values[2], values[3], operands.result_dtype)
 
             @T.inline
             def put(box):

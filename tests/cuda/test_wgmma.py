@@ -1,7 +1,5 @@
 """The tensor-core contraction on sm_90a: what it serves, which kernel a call gets, what it compiles to, its numbers."""
 
-from __future__ import annotations
-
 import math
 import re
 import shutil
