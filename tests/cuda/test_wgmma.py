@@ -4,6 +4,7 @@ import math
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from opsgen.schedules.cuda import half_results, tiles
 from opsgen.targets.cuda import codegen, toolchain
 from opsgen.targets.names import parse
 
+HERE = Path(__file__).parent
 ALONE = variant(linear, absent=["bias", "residual"], activation="none")
 BIAS = variant(linear, absent=["residual"], activation="none")
 RESIDUAL = variant(linear, absent=[], activation="gelu")
@@ -216,6 +218,48 @@ def test_kernels_compile_without_spills(op: Op | Variant, dtype: str, nvcc: Any,
         command = [disassembler, "-c", str(tmp_path / "kernels.cubin")]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert "HGMMA" in text and "USETMAXREG" in text and "UTMALDG" in text and "UTMASTG" in text
+
+
+# -- how it is launched ---------------------------------------------------------------------------------------------
+_CALLS = """
+import ctypes, sys
+from unittest import mock
+import numpy as np
+import opsgen as og
+from opsgen.runtime import selection
+
+driver = ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)  # the launcher's dlopen finds it
+driver.last_kernel.restype = ctypes.c_char_p
+random = np.random.default_rng(1)
+with mock.patch.dict(selection._KINDS, {"cpu": ("cuda",)}):
+    library = og.load(sys.argv[2])
+    for m, n, k, pitch in ((9, 8, 8, 8), (129, 264, 72, 80), (300, 130, 64, 64), (40, 64, 20, 20), (1, 8, 8, 8)):
+        x, w = (random.standard_normal((rows, pitch)).astype(np.float16)[:, :k] for rows in (m, n))
+        found = library.linear(x, w)
+        kernel = driver.last_kernel().decode().partition("_g0_")[2]
+        right = np.array_equal(found, (x.astype(np.float32) @ w.astype(np.float32).T).astype(np.float16))
+        close = np.allclose(found, x.astype(np.float32) @ w.astype(np.float32).T, atol=0.02, rtol=0.01)
+        print(m, n, k, kernel, driver.last_blocks(), driver.last_cluster(), bool(right or close))
+"""
+
+
+def test_launchers_tell_tma_what_a_call_brings(nvcc: Any, tmp_path: Path) -> None:
+    driver, library, script = tmp_path / "libcuda.so.1", tmp_path / "library.so", tmp_path / "calls.py"
+    flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-Wl,-soname,libcuda.so.1"]
+    subprocess.run(["g++", *flags, str(HERE / "multiplying_driver.cc"), "-o", str(driver)], check=True)
+    og.compile([ALONE], target="cuda/sm_90a", dtypes=["float16"]).save(library)
+    script.write_text(_CALLS, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script), str(driver), str(library)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "9 8 8 wgmma_small 2 2 True",
+        "129 264 72 wgmma_small 12 2 True",  # rows further apart than they are long
+        "300 130 64 small 15 1 False",  # rows of the result are not multiples of 16 bytes
+        "40 64 20 small 1 1 False",
+        "1 8 8 few_rows 1 1 False",
+    ]
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
