@@ -618,7 +618,8 @@ def test_ctrl_c_stops_a_loop_of_calls(lib: Any, tmp_path: Path) -> None:
     path = tmp_path / "library.so"
     lib.save(path)
     code = f"""
-import numpy as np, opsgen as og
+import signal, numpy as np, opsgen as og
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 lib = og.load({str(path)!r})
 x = np.ones((512, 4096), np.float32)
 print("started", flush=True)
