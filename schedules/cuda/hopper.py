@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from tvm.script import tirx as T
 from tvm.script.parser._core import parse, utils
+from tvm.script.parser.core.parser import ScriptMacro
 
 from opsgen.lowering.statements import Expr
 
@@ -48,11 +51,24 @@ _LOAD_WORD = device_function(
 )
 
 
+def _parser_around(macro: Any) -> Any:
+    """The parser that calls an inline function: a global variable of a frame around the call."""
+    frame = sys._getframe()
+    while (found := frame.f_globals.get(ScriptMacro.parser_object_name)) is None:
+        assert frame.f_back is not None
+        frame = frame.f_back
+    return found
+
+
 def script(function: Callable[..., None]) -> Any:
-    """Reads a TIRx script, as T.prim_func does, whose call of `inspect.stack` takes seconds in a deep stack (TVM 0.27).
+    """Reads a TIRx script, as T.prim_func does, but in less time.
+
+    TVM 0.27 has `inspect` look for the source lines of all frames, once for the script and again at each call of an
+    inline function: more than half of the time, and seconds in a deep stack. Remove this when it does not.
 
     Variables of the functions around it are its parameters to be: a script need not declare what it uses.
     """
+    ScriptMacro._find_parser_def = _parser_around
     return parse(function, utils.inspect_function_capture(function), check_well_formed=False)
 
 
