@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib
 import importlib.metadata
 import importlib.util
@@ -64,7 +65,7 @@ def examine() -> list[Check]:
         checks.append(threads())
     else:
         checks.append(Check("threads", "note", "not tried: it needs tvm-ffi, g++ and a temporary folder"))
-    return [*checks, torch()]
+    return [*checks, cuda(), gpu(), torch()]
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -223,6 +224,35 @@ def threads() -> Check:
             f'pip install "apache-tvm-ffi=={TVM_FFI_LEAST}"',
         )
     return Check("threads", "ok", found)
+
+
+def cuda() -> Check:
+    """nvcc or NVRTC: compiling for NVIDIA GPUs needs one."""
+    from opsgen.targets.cuda import toolchain
+
+    try:
+        found = toolchain.compiler()
+    except OpsgenError:
+        fix = "Install the CUDA toolkit, or: pip install nvidia-cuda-nvrtc"
+        return Check("cuda compiler", "note", "neither nvcc nor NVRTC; only the target cuda needs one", fix)
+    return Check("cuda compiler", "ok", f"{found} at {found.path}; its kernels need a driver for CUDA {found.driver}")
+
+
+def gpu() -> Check:
+    """The NVIDIA driver; asked directly, for no package tells."""
+    try:
+        driver: Any = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return Check("gpu", "note", "no NVIDIA driver; kernels for cuda compile here, and run elsewhere")
+    version, count = ctypes.c_int(), ctypes.c_int()
+    if (
+        driver.cuInit(0)
+        or driver.cuDriverGetVersion(ctypes.byref(version))
+        or driver.cuDeviceGetCount(ctypes.byref(count))
+    ):
+        return Check("gpu", "note", "the NVIDIA driver does not start", "nvidia-smi says why")
+    shown = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    return Check("gpu", "ok", f"{count.value} NVIDIA GPUs, driver for CUDA {shown}")
 
 
 def torch() -> Check:

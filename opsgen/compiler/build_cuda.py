@@ -46,8 +46,7 @@ def build(plans: list[Plan], functions: Mapping[Target, Mapping[str, Any]], fold
             cubins.append(path)
     report("launcher")
     source = folder / "launcher.cc"
-    major, minor = map(int, using.driver.split("."))
-    values = {"cubins": list(map(str, cubins)), "kernels": kernels, "driver_wanted": 1000 * major + 10 * minor}
+    values = {"cubins": list(map(str, cubins)), "kernels": kernels, "driver_wanted": using.driver_number}
     source.write_text(launcher.render(plans, **values))
     host.compile_source(source, folder / "launcher.o")
     exports = host.exports([*(p.symbol for p in plans), *_EXPORTS], folder / "exports.map")

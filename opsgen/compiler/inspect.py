@@ -4,8 +4,8 @@
     proof   the chains of reductions that run in one loop, how that was derived, and why others do not
     te      the op and each group as TVM TE, and as the unscheduled TensorIR that TVM makes of it
     ir      the scheduled TIR of each kernel
-    source  the LLVM IR of each kernel, and the C++ launcher
-    asm     the assembly of each kernel, and a summary of it
+    source  the LLVM IR or CUDA source of each kernel, and the C++ launcher
+    asm     the assembly of each kernel (for NVIDIA GPUs PTX), and a summary of it
 
 graph and proof need no TVM; proof needs sympy.
 """
@@ -13,7 +13,7 @@ graph and proof need no TVM; proof needs sympy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opsgen.targets.names import Target, parse
 
@@ -28,6 +28,9 @@ from ..dsl.trace import ROWS
 from ..errors import InternalError, error
 from .problem import Problem, Variant, enumerate_problems, variant
 from .proof import proof_data, proof_text
+
+if TYPE_CHECKING:
+    from ..lowering.kernel import Launch
 
 Data = dict[str, Any]
 
@@ -273,11 +276,8 @@ def te_data(problem: Problem) -> Data:
 
 
 def kernels(problem: Problem, target: Target, stage: str) -> list[Data]:
-    """Each kernel of a problem on a target: its TIR, LLVM IR or assembly."""
+    """Each kernel of a problem on a target: its TIR, LLVM IR or CUDA source, or assembly."""
     require_tvm()
-    from opsgen.targets.x86 import codegen
-
-    from .assembly import clean, summary
     from .plan import make_plan
 
     found = []
@@ -290,24 +290,53 @@ def kernels(problem: Problem, target: Target, stage: str) -> list[Data]:
             if stage == "ir":
                 entry["tir"] = launch.function.script()
             else:
-                module = codegen.build({launch.name: launch.function}, target.arch)
-                if stage == "source":
-                    entry["llvm"] = str(module.inspect_source("ll"))
-                else:
-                    entry["asm"] = clean(codegen.assembly(module))
-                    entry["summary"] = summary(entry["asm"])
+                entry |= {"x86": _x86_code, "cuda": _cuda_code}[target.kind](launch, target.arch, stage)
             found.append(entry)
     return found
 
 
+def _x86_code(launch: Launch, arch: str, stage: str) -> Data:
+    from opsgen.targets.x86 import codegen
+
+    from .assembly import clean, summary
+
+    module = codegen.build({launch.name: launch.function}, arch)
+    if stage == "source":
+        return {"llvm": str(module.inspect_source("ll"))}
+    asm = clean(codegen.assembly(module))
+    return {"asm": asm, "summary": summary(asm)}
+
+
+def _cuda_code(launch: Launch, arch: str, stage: str) -> Data:
+    from opsgen.targets.cuda import ARCHS, codegen, toolchain
+
+    source = codegen.kernel_source(launch.name, launch.function, arch)
+    if stage == "source":
+        return {"cuda": source}
+    [(_, unit)] = codegen.units({launch.name: source})
+    _, used = codegen.compile_units([unit], arch)
+    found: Data = {"asm": toolchain.ptx(unit, ARCHS[arch])}
+    return found | ({"usage": vars(used[launch.name])} if launch.name in used else {})
+
+
 def source_data(problem: Problem, targets: Sequence[Target]) -> Data:
-    """The LLVM IR of each kernel, and the launcher of all."""
+    """The LLVM IR or CUDA source of each kernel, and the launcher of all."""
     require_tvm()
     from .launcher import render
     from .plan import make_plan
 
     found = [k for t in targets for k in kernels(problem, t, "source")]
-    return {"kernels": found, "launcher": render([make_plan(problem, t) for t in targets])}
+    plans = [make_plan(problem, t) for t in targets]
+    values: Data = {}
+    if targets[0].kind == "cuda":
+        from opsgen.targets.cuda import toolchain
+
+        values = {
+            "cubins": [f"{t.arch}.cubin" for t in targets],
+            "kernels": [{"name": x.name, "cubin": i} for i, p in enumerate(plans) for x in p.launches],
+            "driver_wanted": toolchain.compiler().driver_number,
+        }
+    return {"kernels": found, "launcher": render(plans, **values)}
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
@@ -434,14 +463,20 @@ def _leaf(node: Data) -> str:
 
 def _kernel_text(kernel: Data) -> list[str]:
     config = ", ".join(f"{n}={v}" for n, v in kernel["config"].items())
-    mark = {"llvm": ";", "asm": "#"}.get("llvm" if "llvm" in kernel else "asm" if "asm" in kernel else "", "#")
+    mark = ";" if "llvm" in kernel else "//" if kernel["target"].startswith("cuda/") and "tir" not in kernel else "#"
     lines = [
         "",
         f"{mark} --- {kernel['name']} on {kernel['target']}: group {kernel['group']}, {kernel['schedule']} ({config})",
     ]
     if "summary" in kernel:
         lines += [f"# {line}" for line in _summary_text(kernel["summary"])]
-    return [*lines, kernel.get("tir") or kernel.get("llvm") or kernel.get("asm") or ""]
+    if "usage" in kernel:
+        used = kernel["usage"]
+        lines.append(
+            f"// registers {used['registers']}; bytes spilled {used['spilled']}, of stack {used['stack']}, "
+            f"of static shared memory {used['shared']}"
+        )
+    return [*lines, next((kernel[k] for k in ("tir", "llvm", "cuda", "asm") if k in kernel), "")]
 
 
 def _summary_text(found: Data) -> list[str]:

@@ -140,6 +140,11 @@ class OpDispatch:
             argument, device = (infos[0][0], infos[0][1].device) if infos else ("out", "cpu")
             candidates = on_device(op, candidates, argument, device)
         selection = select(op, signature, candidates, given, values, check_scalars)
+        for name, info in infos:
+            if info.device != "cpu" and info.framework != "torch":
+                fix = f"a torch tensor, which torch.from_dlpack({name}) makes of it without a copy"
+                what = f"an array of {info.framework} on {info.device}"
+                raise error("E4017", op=op, argument=name, found=what, wanted=fix)
         for tensor, _, info in arrays:
             if tensor.mutable:
                 self._check_written(tensor.name, info)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -108,6 +110,9 @@ class Plan:
         if not outputs:
             shapes = selection.outputs
             self.fresh = tuple(adapter.fresh(shape, spec.dtype, device) for shape, spec in zip(shapes, specs))
+            if device != "cpu":
+                sizes = [prod(shape) * DTYPES[spec.dtype].itemsize for shape, spec in zip(shapes, specs)]
+                self.fresh = tuple(_or_no_memory(op, make, size, device) for make, size in zip(self.fresh, sizes))
         self._op = op
         self._stats = stats
         self._adapter = adapter
@@ -219,6 +224,21 @@ class Plan:
                 for other_index, (other, other_memory) in enumerate(pairs):
                     if other_index != index and _share(memory, other_memory):
                         raise error("E4007", op=self._op, argument=operand.name, other=other.name) from None
+
+
+def _or_no_memory(op: str, make: Callable[[], Any], nbytes: int, device: str) -> Callable[[], Any]:
+    """``make``, which raises E6002 where torch finds no memory on a device."""
+
+    def made() -> Any:
+        try:
+            return make()
+        except RuntimeError as failure:
+            torch: Any = sys.modules.get("torch")
+            if torch is None or not isinstance(failure, torch.OutOfMemoryError):
+                raise
+            raise error("E6002", op=op, wanted=nbytes, found=torch.cuda.mem_get_info(device)[0]) from None
+
+    return made
 
 
 def _new(dtype: str) -> ArrayInfo:

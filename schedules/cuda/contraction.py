@@ -104,7 +104,7 @@ class _Tiles:
         tiles = Extent.const(1)
         for dims in (problem.rows, problem.columns):
             tiles = tiles * ((cost.elements(graph, dims) + (side - 1)) // side)
-        return kernel.launch_on(cost.elements(graph, problem.batch) * tiles, when)
+        return kernel.launch_on(cost.elements(graph, problem.batch) * tiles, when, resident=2)
 
     # -- the sum -------------------------------------------------------------------------------------------------------
     def multiply(self, scope: Scope, first_row: Expr, first_column: Expr) -> Any:

@@ -81,14 +81,17 @@ class DeviceKernel(Kernel):
         when: tuple[Comparison, ...] = (),
         shared: Extent | None = None,
         per_sm: int | None = None,
+        resident: int = 1,
     ) -> Launch:
-        """The finished kernel, and how it is launched."""
+        """The finished kernel, and how it is launched. Registers are such that a multiprocessor can hold ``resident``
+        blocks."""
         body = self.body()
         for var, tag, extent in ((self._thread, "threadIdx.x", self.threads), (self._block, "blockIdx.x", 1)):
             count = tirx.IntImm("int32", extent)
             bound = tirx.IterVar(tvm.ir.Range(tirx.IntImm("int32", 0), count), var, tirx.IterVar.ThreadIndex, tag)
             body = tirx.AttrStmt(bound, "thread_extent", count, body)
         function = tirx.PrimFunc(list(self._params.values()), body).with_attr("tirx.noalias", True)
+        function = function.with_attr("opsgen.blocks_per_sm", resident)
         grid = Grid(blocks, self.threads, shared if shared is not None else Extent.const(0), per_sm)
         return Launch(self.name, function, tuple(self._params), when, grid)
 

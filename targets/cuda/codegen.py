@@ -9,6 +9,7 @@ wrong for NaN and infinities, and takes exponential time over long chains of `Se
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -23,6 +24,9 @@ from opsgen.errors import error
 from . import ARCHS, asynchronous, toolchain
 
 _DEVICE_KERNEL = 2  # tvm::CallingConv::kDeviceKernelLaunch
+
+BLOCKS = "opsgen.blocks_per_sm"
+"""The attribute of a function that says how many of its blocks a multiprocessor has to hold; 1 without it."""
 
 UNIT = 12
 """Kernels of one translation unit at most: a few, for nvcc's own start takes as long as some kernels do."""
@@ -61,7 +65,10 @@ def kernel_source(name: str, function: Any, arch: str) -> str:
     if asynchronous.is_script(function):
         return asynchronous.kernel_source(name, text)
     # TVM's own preamble includes CUDA's headers, which NVRTC alone has not, and declares the kernel first.
-    return text[text.rindex('extern "C" __global__') :].rstrip() + "\n"
+    text = text[text.rindex('extern "C" __global__') :].rstrip() + "\n"
+    # Without a number of blocks, ptxas (13.0) spills to reach the most that fit on a multiprocessor.
+    blocks = int(function.attrs.get(BLOCKS, 1))
+    return re.sub(r"__launch_bounds__\((\d+)\)", rf"__launch_bounds__(\1, {blocks})", text, count=1)
 
 
 def sources(functions: Mapping[str, Any], arch: str) -> dict[str, str]:

@@ -52,6 +52,11 @@ class Compiler:
         """The CUDA version that a driver must offer for its cubins: the first of the major version."""
         return f"{self.version[0]}.0"
 
+    @property
+    def driver_number(self) -> int:
+        """The same as cuDriverGetVersion counts."""
+        return 1000 * self.version[0]
+
 
 def compiler() -> Compiler:
     """The compiler to use.
@@ -131,18 +136,38 @@ def compile_source(source: str, arch: Arch, using: Compiler | None = None) -> tu
 
 def _with_nvcc(source: str, arch: Arch, using: Compiler) -> tuple[bytes, dict[str, Usage]]:
     with tempfile.TemporaryDirectory(prefix="opsgen-nvcc-") as name:
-        folder = Path(name)
-        (folder / "kernels.cu").write_text(source, encoding="utf-8")
-        command = [
-            using.path, "-cubin", f"-gencode=arch=compute_{arch.number},code=sm_{arch.number}", "-std=c++17", "-O3",
-            "-diag-suppress", "177,1046", "-Xptxas", "-v",
-            "-o", str(folder / "kernels.cubin"), str(folder / "kernels.cu"),
-        ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            printed = (done.stderr or done.stdout).strip()
-            raise error("E3005", tool="nvcc", status=done.returncode, found=printed[-2000:] or "no message")
-        return (folder / "kernels.cubin").read_bytes(), usage(done.stderr)
+        printed = _nvcc_run(using, ["-cubin", "-Xptxas", "-v"], source, arch, Path(name))
+        return (Path(name) / "kernels.out").read_bytes(), usage(printed)
+
+
+def _nvcc_run(using: Compiler, options: list[str], source: str, arch: Arch, folder: Path) -> str:
+    """Compiles to ``kernels.out`` in the folder; gives what nvcc printed. Raises E3005."""
+    (folder / "kernels.cu").write_text(source, encoding="utf-8")
+    code = "code=sm_" if "-cubin" in options else "code=compute_"
+    command = [
+        using.path, *options, f"-gencode=arch=compute_{arch.number},{code}{arch.number}", "-std=c++17", "-O3",
+        "-diag-suppress", "177,1046", "-o", str(folder / "kernels.out"), str(folder / "kernels.cu"),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        printed = (done.stderr or done.stdout).strip()
+        raise error("E3005", tool="nvcc", status=done.returncode, found=printed[-2000:] or "no message")
+    return done.stderr
+
+
+def ptx(source: str, arch: Arch) -> str:
+    """CUDA source as PTX, the assembly that ptxas takes.
+
+    Raises:
+        TargetError: E2002, no compiler.
+        CompileError: E3005, with what it printed.
+    """
+    using = compiler()
+    if using.name != "nvcc":
+        return _with_nvrtc(source, arch, using, "PTX").rstrip(b"\0").decode()
+    with tempfile.TemporaryDirectory(prefix="opsgen-nvcc-") as name:
+        _nvcc_run(using, ["-ptx"], source, arch, Path(name))
+        return (Path(name) / "kernels.out").read_text(encoding="utf-8")
 
 
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")
@@ -166,7 +191,7 @@ def usage(printed: str) -> dict[str, Usage]:
     return found
 
 
-def _with_nvrtc(source: str, arch: Arch, using: Compiler) -> bytes:
+def _with_nvrtc(source: str, arch: Arch, using: Compiler, kind: str = "CUBIN") -> bytes:
     library = _load_nvrtc(using.path)
 
     def check(status: int) -> None:
@@ -186,9 +211,9 @@ def _with_nvrtc(source: str, arch: Arch, using: Compiler) -> bytes:
         given = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
         check(library.nvrtcCompileProgram(program, len(options), given))
         size = ctypes.c_size_t()
-        check(library.nvrtcGetCUBINSize(program, ctypes.byref(size)))
-        cubin = ctypes.create_string_buffer(size.value)
-        check(library.nvrtcGetCUBIN(program, cubin))
-        return cubin.raw
+        check(getattr(library, f"nvrtcGet{kind}Size")(program, ctypes.byref(size)))
+        made = ctypes.create_string_buffer(size.value)
+        check(getattr(library, f"nvrtcGet{kind}")(program, made))
+        return made.raw
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))

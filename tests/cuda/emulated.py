@@ -24,7 +24,7 @@ from opsgen.runtime import selection
 from opsgen.targets.cuda import Arch, codegen, toolchain
 
 HERE = Path(__file__).parent
-_SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\((.*?)\) \{')
+_SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([\d, ]+\) )?(\w+)\((.*?)\) \{')
 _SHARED = re.compile(r"__shared__ alignas\((\d+)\) ")
 _DYNAMIC = re.compile(r"extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];")
 
@@ -76,7 +76,7 @@ def on_cpu() -> Iterator[None]:
         yield
 
 
-def compile(ops: Any, folder: Path, target: str = "cuda/sm_90a", **options: Any) -> Any:
+def compile(ops: Any, folder: Path, target: str = "cuda/sm_80", **options: Any) -> Any:
     """Like `opsgen.compile`, emulated; to be called, and the library used, inside `on_cpu`."""
     fake = toolchain.Compiler("nvcc", "/no/nvcc", (13, 0))
     path = folder / "library.so"
