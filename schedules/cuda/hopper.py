@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 from tvm.script import tirx as T
 from tvm.script.parser._core import parse, utils
