@@ -34,7 +34,7 @@ def test_graph_of_every_op(opsgen: Command, name: str) -> None:
         r["name"] for r in found["results"]
     )
     for group in found["groups"]:
-        assert group["pattern"] in ("map", "row_reduction", "contraction")
+        assert group["pattern"] in ("map", "row_reduction", "contraction", "online_chain")
         for node in group["nodes"]:
             assert all(0 <= arg < len(group["nodes"]) for arg in node["args"])
     # Every input is read by some group, and the text shows what each stores.
@@ -152,7 +152,8 @@ def test_the_function_is_the_command(opsgen: Command) -> None:
         linear, absent=["bias", "residual"], activation="relu", dims={"in_features": 8}
     )
     with pytest.raises(
-        CompileError, match=r"E3011: unknown stage 'timeline'; the stages are graph, te, ir, source, asm\. .*planned"
+        CompileError,
+        match=r"E3011: unknown stage 'timeline'; the stages are graph, proof, te, ir, source, asm\. .*planned",
     ):
         og.inspect(rms_norm, "timeline")
     with pytest.raises(CompileError, match=r"E3011: unknown stage 'grpah'.*Name one of them"):

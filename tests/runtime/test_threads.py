@@ -424,6 +424,7 @@ def test_failure_stops_the_loop(script):
 @pytest.mark.parametrize("openmp", ["1", "0"])
 def test_interrupt(script, openmp):
     body = """
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
         for _ in range(5):
             threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
             try:
