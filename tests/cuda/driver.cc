@@ -22,7 +22,7 @@ struct Module {
   void* library;
   void* context;
 };
-int g_loaded = 0, g_launched = 0, g_held = 0;
+int g_loaded = 0, g_launched = 0, g_held = 0, g_refused = 0;
 }  // namespace
 
 #define API extern "C" __attribute__((visibility("default")))
@@ -33,6 +33,7 @@ API void pretend(int version, int capability, int devices, int free_bytes) {
   g_devices = devices;
   g_free = free_bytes;
 }
+API void refuse_launches(int code) { g_refused = code; }
 API int modules_loaded() { return g_loaded; }
 API int kernels_launched() { return g_launched; }
 API int allocations_held() { return g_held; }
@@ -104,6 +105,7 @@ API int cuFuncSetAttribute(void* f, int what, int value) {
 API int cuLaunchKernel(void* f, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned shared,
                        void*, void** arguments, void**) {
   Function* function = static_cast<Function*>(f);
+  if (g_refused) return g_refused;
   if (function->context != g_current) return 201;
   if (blocks == 0 || static_cast<int>(shared) > function->allowed) return 1;
   ++g_launched;

@@ -151,6 +151,39 @@ def test_no_memory_for_workspace(tmp_path: Path) -> None:
     assert str(caught.value).startswith("E6002: masked_mean_pool: 192 bytes of device memory are needed, 100 are free.")
 
 
+def test_a_launch_that_the_driver_refuses(tmp_path: Path) -> None:
+    lib = emulated.compile([cases.OPS["masked_mean_pool"]], tmp_path)
+    emulated.driver().refuse_launches(700)
+    try:
+        with pytest.raises(og.errors.ResourceError) as caught:
+            lib.masked_mean_pool(np.ones((2, 3, 5), np.float32), np.ones((2, 3), bool))
+    finally:
+        emulated.driver().refuse_launches(0)
+    assert str(caught.value).startswith(
+        "E6004: masked_mean_pool: the CUDA driver refused launching a kernel (CUDA_ERROR_PRETENDED: a pretended error)."
+    )
+    assert emulated.driver().allocations_held() == 0
+
+
+def test_arrays_of_other_frameworks_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from opsgen.runtime.dlpack_arrays import DLPackAdapter
+
+    class Foreign:
+        def __dlpack__(self) -> None:
+            """Never asked for."""
+
+    monkeypatch.setattr(DLPackAdapter, "describe", lambda self, value: _on_gpu(value))
+    lib = emulated.compile([cases.OPS["relu"]], tmp_path)
+    with pytest.raises(og.errors.CallError, match=r"E4017: relu: argument 'x' is an array of cupy on cuda:0; wanted"):
+        lib.relu(Foreign())
+
+
+def _on_gpu(value: Any) -> Any:
+    from opsgen.runtime.arrays import ArrayInfo
+
+    return ArrayInfo((3,), (1,), "float32", "cuda:0", "cupy", True, True)
+
+
 def test_an_old_driver(tmp_path: Path) -> None:
     import subprocess
     import sys
