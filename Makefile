@@ -6,7 +6,8 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint clean distclean
 
-PYTEST_ARGS ?=
+# A file's tests stay in one process: what they compile is compiled once.
+PYTEST_ARGS ?= -n auto --dist loadfile
 
 help:
 	@echo "make demo       set up what it needs, then embed sentences with MiniLM on kernels compiled here"
