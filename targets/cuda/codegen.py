@@ -66,9 +66,25 @@ def kernel_source(name: str, function: Any, arch: str) -> str:
         return asynchronous.kernel_source(name, text)
     # TVM's own preamble includes CUDA's headers, which NVRTC alone has not, and declares the kernel first.
     text = text[text.rindex('extern "C" __global__') :].rstrip() + "\n"
+    text = _bits_by_value(text)
     # Without a number of blocks, ptxas (13.0) spills to reach the most that fit on a multiprocessor.
     blocks = int(function.attrs.get(BLOCKS, 1))
     return re.sub(r"__launch_bounds__\((\d+)\)", rf"__launch_bounds__(\1, {blocks})", text, count=1)
+
+
+_CAST = re.compile(r"\(\*\((\w+) \*\)\(&\(")
+
+
+def _bits_by_value(text: str) -> str:
+    """Bits taken as another type by a function: TVM 0.27 takes the address of what it casts, literals too."""
+    while found := _CAST.search(text):
+        depth, end = 1, found.end()
+        while depth:
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        inner = text[found.end() : end - 1]
+        text = f"{text[: found.start()]}opsgen_as<{found[1]}>({inner}){text[end + 2 :]}"
+    return text
 
 
 def sources(functions: Mapping[str, Any], arch: str) -> dict[str, str]:

@@ -36,6 +36,15 @@ struct alignas(64) CUtensorMap {
   unsigned long long opaque[16];
 };
 
+// The same bits as another type.
+template <typename To, typename From>
+__device__ __forceinline__ To opsgen_as(From value) {
+  static_assert(sizeof(To) == sizeof(From), "the same bits");
+  To found;
+  memcpy(&found, &value, sizeof(To));
+  return found;
+}
+
 // The larger and the smaller of two numbers; NaN if one is NaN.
 __device__ __forceinline__ float opsgen_maximum(float a, float b) {
   float r;

@@ -147,6 +147,14 @@ struct half {
   operator float() const { return static_cast<float>(value); }
 };
 
+template <typename To, typename From>
+To opsgen_as(From value) {
+  static_assert(sizeof(To) == sizeof(From), "the same bits");
+  To found;
+  memcpy(&found, &value, sizeof(To));
+  return found;
+}
+
 template <typename T>
 T min(T a, T b) {
   return a < b ? a : b;

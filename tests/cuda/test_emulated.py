@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import opsgen as og
 from tests.cuda import cases, emulated
+from tests.x86 import random_ops
 
 PLAIN = [n for n in cases.OPS if not n.endswith("attention")]
 
@@ -77,6 +80,20 @@ def test_ops_of_users(tmp_path: Path) -> None:
     wanted = np.concatenate([ring[1:], x[None]])
     lib.shift(ring, x)
     np.testing.assert_array_equal(ring, wanted)
+
+
+@pytest.mark.parametrize("first", [32, pytest.param(1000, marks=pytest.mark.slow)])
+def test_random_ops(first: int, tmp_path: Path) -> None:
+    """Ops that nobody wrote (tests/x86/random_ops.py)."""
+
+    def build(ops: Any, target: str) -> Any:
+        return emulated.compile(ops, Path(tempfile.mkdtemp(dir=tmp_path)))
+
+    count = 6 if first < 1000 else 60
+    with mock.patch.object(og, "compile", build):
+        failures, checked, total = random_ops.run_batch(list(range(first, first + count)), calls=3)
+    assert not failures, "\n\n".join(map(str, failures))
+    assert checked > 0.7 * total > 0
 
 
 def test_memory_that_is_not_aligned_and_rows_with_gaps(lib: Any) -> None:

@@ -117,9 +117,9 @@ extern "C" __global__ void __launch_bounds__(512, 1) softmax_sm_80_g0_block(floa
     float t_40 = opsgen_exchange(t_39, 1);
     float t_41 = (t_39 + t_40);
     int64_t first_2 = (((int64_t)((int)threadIdx.x)) * (int64_t)4);
-    int t_42 = ((*(int *)(&(t_41))) & 2139095040);
+    int t_42 = (opsgen_as<int>(t_41) & 2139095040);
       int v_ = (t_42 < 1065353216) ? (2122317824 - t_42) : max((2130706432 - t_42), 8388608);
-    float t_43 = (*(float *)(&(v_)));
+    float t_43 = opsgen_as<float>(v_);
     float inverse = (0x1p+0f/*1.000000e+00*/ / (t_41 * t_43));
     for (int64_t start_2 = first_2; start_2 < columns; start_2 += (int64_t)2048) {
       if ((aligned != 0) && ((start_2 + (int64_t)4) <= columns)) {
