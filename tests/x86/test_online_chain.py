@@ -62,7 +62,19 @@ def naive_variance(q: og.Tensor["queries", "d"], k: og.Tensor["keys", "d"]) -> o
     return og.mean(difference * difference, over="keys")
 
 
-OWN = (product_logsumexp, weighted_peak, entropy, probabilities_too, naive_variance)
+@og.op
+def attention_then_product(
+    q: og.Tensor["heads", "queries", "d"],
+    k: og.Tensor["heads", "keys", "d"],
+    v: og.Tensor["heads", "keys", "e"],
+    w: og.Tensor["heads", "e", "out"],
+) -> og.Tensor:
+    """The chain's result goes to another kernel through memory of the plan."""
+    p = og.softmax(og.dot(q, k, over="d"), over="keys")
+    return og.dot(og.dot(p, v, over="keys") * 0.5, w, over=("heads", "e"))
+
+
+OWN = (attention_then_product, product_logsumexp, weighted_peak, entropy, probabilities_too, naive_variance)
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +125,16 @@ def test_own_chains(lib, queries, keys):
     np.testing.assert_allclose(found.p, e / total[:, None], rtol=2e-5, atol=1e-7)
     np.testing.assert_allclose(found.y, e @ v / total[:, None], rtol=2e-5, atol=2e-5)
     np.testing.assert_allclose(lib.naive_variance(q, k), s.var(axis=1), rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("queries", [3, 20, 70])
+def test_a_chain_before_another_kernel(lib, queries):
+    q, k, v, w = random(2, queries, 8), random(2, 30, 8), random(2, 30, 11), random(2, 11, 9)
+    s = q.astype(np.float64) @ k.transpose(0, 2, 1).astype(np.float64)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    y = (e / e.sum(axis=-1, keepdims=True)) @ v * 0.5
+    want = np.einsum("hqe,heo->qo", y, w)
+    np.testing.assert_allclose(lib.attention_then_product(q, k, v, w), want, rtol=2e-5, atol=2e-5)
 
 
 def test_of_no_keys(lib):
