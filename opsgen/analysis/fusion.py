@@ -85,9 +85,21 @@ def _condition(choice: Map) -> Tensor:
 
 
 def fused_chains(graph: Graph) -> tuple[FusedChain, ...]:
-    """The chains of a graph that can be fused with the contraction before them."""
-    found = (_fused(graph, chain) for chain in analyse(graph).chains)
-    return tuple(f for f in found if f is not None)
+    """The chains of a graph that can be fused with the contraction before them.
+
+    The result of one may be what another runs over: a reduction is in one of them only.
+    """
+    found: list[FusedChain] = []
+    taken: set[int] = set()
+    for chain in analyse(graph).chains:
+        fused = _fused(graph, chain)
+        if fused is None:
+            continue
+        own = {id(fused.score), *(id(k.node) for k in fused.links)}
+        if not own & taken:
+            found.append(fused)
+            taken |= own
+    return tuple(found)
 
 
 def _fused(graph: Graph, chain: Chain) -> FusedChain | None:

@@ -74,7 +74,22 @@ def attention_then_product(
     return og.dot(og.dot(p, v, over="keys") * 0.5, w, over=("heads", "e"))
 
 
-OWN = (attention_then_product, product_logsumexp, weighted_peak, entropy, probabilities_too, naive_variance)
+@og.op
+def chain_over_a_chain(q: og.Tensor["queries", "d"], k: og.Tensor["keys", "d"], v: og.Tensor["keys", "e"]) -> og.Tensor:
+    """The log-sum-exp over the queries of an attention's result: its product is a link of one chain alone."""
+    y = og.dot(og.softmax(og.dot(q, k, over="d"), over="keys"), v, over="keys")
+    return og.logsumexp(y * y, over="queries")
+
+
+OWN = (
+    attention_then_product,
+    chain_over_a_chain,
+    product_logsumexp,
+    weighted_peak,
+    entropy,
+    probabilities_too,
+    naive_variance,
+)
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +150,9 @@ def test_a_chain_before_another_kernel(lib, queries):
     y = (e / e.sum(axis=-1, keepdims=True)) @ v * 0.5
     want = np.einsum("hqe,heo->qo", y, w)
     np.testing.assert_allclose(lib.attention_then_product(q, k, v, w), want, rtol=2e-5, atol=2e-5)
+    square = ((e / e.sum(axis=-1, keepdims=True)) @ v)[0] ** 2
+    found = lib.chain_over_a_chain(q[0], k[0], v[0])
+    np.testing.assert_allclose(found, np.log(np.exp(square).sum(axis=0)), rtol=2e-5, atol=2e-5)
 
 
 def test_of_no_keys(lib):
