@@ -124,7 +124,7 @@ def _fused(graph: Graph, chain: Chain) -> FusedChain | None:
         if set(k.node.dims) == {*batch, *rows}:
             row_links.append(k)
             continue
-        value = _value_link(k, (*batch, *rows), over)
+        value = _value_link(k, batch, rows, over)
         if value is None:
             return None
         own = tuple(d for d in k.node.dims if d not in batch and d not in rows)
@@ -167,16 +167,16 @@ def _score(chain: Chain, over: str) -> Reduce | None:
     return next(iter(found.values())) if len(found) == 1 else None
 
 
-def _value_link(link: Link, space: tuple[str, ...], over: str) -> ValueLink | None:
-    """The link as weights times values, if it is that."""
+def _value_link(link: Link, batch: tuple[str, ...], rows: tuple[str, ...], over: str) -> ValueLink | None:
+    """The link as weights times values, if it is that, with the same values for all rows."""
     pair = factors(link.total)
     if pair is None or link.additive:
         return None
-    weight, value = pair if set(pair[0].dims) == {*space, over} else (pair[1], pair[0])
-    columns = set(link.node.dims) - set(space)
-    fits = set(weight.dims) == {*space, over} and columns <= set(value.dims) and columns
-    rows = set(value.dims) & set(space) - columns
-    return ValueLink(link, weight, value) if fits and rows <= set(link.node.dims) else None
+    inside = {*batch, *rows, over}
+    weight, value = pair if set(pair[0].dims) == inside else (pair[1], pair[0])
+    columns = set(link.node.dims) - inside
+    fits = set(weight.dims) == inside and columns and columns <= set(value.dims) <= columns | {*batch, over}
+    return ValueLink(link, weight, value) if fits else None
 
 
 def _inside(graph: Graph, chain: Chain, score: Reduce, over: str) -> set[int] | None:

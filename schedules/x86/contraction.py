@@ -2,8 +2,8 @@
 
 Two kernels. The first writes the right operand, by whatever expression it has, as [batch, column tile, k, NR], zero
 past its end. The second runs over blocks of rows and column tiles; a register tile's accumulators stay in registers
-over the whole sum (in parts of 64 to 256, the column tile in the first cache, it was 3 to 5 % slower on a Xeon). A
-weight may come packed from the caller: then the first kernel is not there; with few rows the second packs on the way.
+over the whole sum. A weight may come packed from the caller: then the first kernel is not there; with few rows the
+second packs on the way.
 
 With few rows packing costs more than it saves: where both operands are contiguous along the sum, a third kernel
 (direct.py) takes those calls.

@@ -7,6 +7,9 @@
     erf       2.280                      2.4
     sigmoid   2.699                      2.8
 
+How found: against float64 (torch), every 244th of all 2^32 patterns of bits and every 7th float32 with
+2^-12 <= |x| < 2^8; tests/x86/test_elementary.py repeats it on a coarser grid and near every threshold.
+
 vscalefps multiplies by a power of two with one rounding, for exponents of any size: no clamping of the exponent, no
 second factor for denormals. vpermps looks coefficients up in a register. vrcp14ps and a step of Newton's method take
 the place of a division where the divisor is known to be neither tiny nor huge.

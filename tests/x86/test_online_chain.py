@@ -81,7 +81,16 @@ def chain_over_a_chain(q: og.Tensor["queries", "d"], k: og.Tensor["keys", "d"], 
     return og.logsumexp(y * y, over="queries")
 
 
+@og.op
+def values_of_rows(
+    q: og.Tensor["place", "queries", "d"], k: og.Tensor["keys", "d"], v: og.Tensor["place", "keys", "e"]
+) -> og.Tensor:
+    """The values are others for each place, which the keys are not: no dim of a batch. It runs unfused."""
+    return og.dot(og.softmax(og.dot(q, k, over="d"), over="keys"), v, over="keys")
+
+
 OWN = (
+    values_of_rows,
     attention_then_product,
     chain_over_a_chain,
     product_logsumexp,
@@ -153,6 +162,14 @@ def test_a_chain_before_another_kernel(lib, queries):
     square = ((e / e.sum(axis=-1, keepdims=True)) @ v)[0] ** 2
     found = lib.chain_over_a_chain(q[0], k[0], v[0])
     np.testing.assert_allclose(found, np.log(np.exp(square).sum(axis=0)), rtol=2e-5, atol=2e-5)
+
+
+def test_values_that_rows_have_of_their_own(lib):
+    q, k, v = random(3, 20, 8), random(30, 8), random(3, 30, 11)
+    s = q.astype(np.float64) @ k.T.astype(np.float64)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    want = (e / e.sum(axis=-1, keepdims=True)) @ v
+    np.testing.assert_allclose(lib.values_of_rows(q, k, v), want, rtol=2e-5, atol=2e-5)
 
 
 def test_of_no_keys(lib):
