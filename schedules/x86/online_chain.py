@@ -31,14 +31,13 @@ from .packing import Packer
 from .reductions import combine, reduced
 from .register_tile import RegisterTile
 from .tile_truth import TileTruth, Truth, where_visible, with_and_without_mask
+from .value_tile import value_tile
 from .vectors import product_of, strips, unflatten, vectorizable
 
 CHUNKS = 256
 """Into how many pieces the tasks are cut at most; each has scratch memory of its own."""
 
 _CHUNK, _ROW, _K, _COLUMN = "(chunk)", "(row)", "(k)", "(column)"
-
-UNROLL = 4
 
 
 class Rolling:
@@ -269,31 +268,18 @@ class Rolling:
                     inner.bind(memory.offset({_CHUNK: chunk, _ROW: add(row, i64(i)), _COLUMN: column}), "to")
                     for i in range(height)
                 ]
-                sums = [inner.local("float32", width, f"value{i}") for i in range(height)]
-                for i, (acc, place) in enumerate(zip(sums, places, strict=True)):
-                    with inner.loop(width, "j", kind) as (j, lanes):
-                        old = tirx.BufferLoad(memory.buffer, [place + j])
-                        if factors is not None:
-                            old = tirx.Mul(old, tirx.BufferLoad(factors, [add(row, i64(i))]))
-                        lanes.store(acc, old, j)
+                repairs = (
+                    [tirx.BufferLoad(factors, [add(row, i64(i))]) for i in range(height)]
+                    if factors is not None
+                    else None
+                )
 
-                def step(here: Code, key: Expr, unrolled: int) -> None:
-                    for u in range(unrolled):
-                        position = here.bind(add(key, i64(u)), "key")
-                        inside = scope.inner(here, {self.over: here.bind(start + position, "key")})
-                        from_ = here.bind(add(position * i64(self.lanes), row), "weight")
-                        for i, acc in enumerate(sums):
-                            weight = here.bind(tirx.BufferLoad(weights, [from_ + i64(i)]), "w")
-                            with here.loop(width, "j", kind) as (j, lanes):
-                                coords = unflatten(lanes, add(column, j), f.columns, self.extents)
-                                value = inside.inner(lanes, coords).value_in(v.value, FLOAT32)
-                                product = tirx.Mul(weight, value)
-                                lanes.store(acc, tirx.Add(tirx.BufferLoad(acc, [j]), product), j)
+                def weights_at(here: Code, position: Expr) -> list[Expr]:
+                    base = here.bind(add(position * i64(self.lanes), row), "weight")
+                    return [here.bind(tirx.BufferLoad(weights, [base + i64(i)]), "w") for i in range(height)]
 
-                strips(inner, i64(0), count, (UNROLL, 1), lambda c, key, kk, u, s: step(c, key, u))
-                for acc, place in zip(sums, places, strict=True):
-                    with inner.loop(width, "j", kind) as (j, lanes):
-                        lanes.store(memory.buffer, tirx.BufferLoad(acc, [j]), place + j)
+                tile = (start, count), (column, width, kind)
+                value_tile(inner, scope, f, v.value, memory.buffer, places, repairs, weights_at, *tile)
 
             strips(at, i64(0), i64(self.lanes), self.heights, down)
 

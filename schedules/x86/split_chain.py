@@ -31,6 +31,7 @@ from .kernels import new_kernel
 from .reductions import accumulator, combine, holding, over_outer, reduced
 from .split_shares import CHUNKS, HEADS, Shares, Spaces
 from .tile_truth import TileTruth, Truth, where_visible, with_and_without_mask
+from .value_tile import value_tile
 from .vectors import fold, product_of, strips, unflatten, vectorizable, widths
 
 ROWS = (4, 1)
@@ -38,8 +39,6 @@ ROWS = (4, 1)
 
 WIDE = {"avx2": (), "avx512": (128,)}
 """Columns of one with a single row: memory is read in its order, as the hardware foresees."""
-
-UNROLL = 4
 
 
 @dataclass
@@ -305,31 +304,14 @@ class Partial:
             def down(inner: Code, row: Expr, row_kind: str, height: int, row_stage: int) -> None:
                 rows = [inner.bind(add(row, i64(i)), "row") for i in range(height)]
                 to = [inner.bind(self.spaces.value(v, task.batch + h, task.share, r) + column, "to") for r in rows]
-                sums = [inner.local("float32", width, f"value{i}") for i in range(height)]
-                for r, acc, place in zip(rows, sums, to, strict=True):
-                    with inner.loop(width, "j", kind) as (j, lanes):
-                        old = tirx.BufferLoad(memory, [place + j])
-                        if factors is not None:
-                            old = tirx.Mul(old, tirx.BufferLoad(factors, [r]))
-                        lanes.store(acc, old, j)
-                from_ = [inner.bind(r * i64(self.tile_keys), "weights") for r in rows]
+                repairs = [tirx.BufferLoad(factors, [r]) for r in rows] if factors is not None else None
+                bases = [inner.bind(r * i64(self.tile_keys), "weights") for r in rows]
 
-                def step(here: Code, key: Expr, unrolled: int) -> None:
-                    for u in range(unrolled):
-                        position = here.bind(add(key, i64(u)), "key")
-                        inside = head.inner(here, {f.over: here.bind(start + position, "key")})
-                        for acc, base in zip(sums, from_, strict=True):
-                            weight = here.bind(tirx.BufferLoad(weights, [base + position]), "w")
-                            with here.loop(width, "j", kind) as (j, lanes):
-                                coords = unflatten(lanes, add(column, j), f.columns, self.extents)
-                                value = inside.inner(lanes, coords).value_in(v.value, FLOAT32)
-                                product = tirx.Mul(weight, value)
-                                lanes.store(acc, tirx.Add(tirx.BufferLoad(acc, [j]), product), j)
+                def weights_at(here: Code, position: Expr) -> list[Expr]:
+                    return [here.bind(tirx.BufferLoad(weights, [base + position]), "w") for base in bases]
 
-                strips(inner, i64(0), count, (UNROLL, 1), lambda c, key, kk, u, s: step(c, key, u))
-                for acc, place in zip(sums, to, strict=True):
-                    with inner.loop(width, "j", kind) as (j, lanes):
-                        lanes.store(memory, tirx.BufferLoad(acc, [j]), place + j)
+                tile = (start, count), (column, width, kind)
+                value_tile(inner, head, f, v.value, memory, to, repairs, weights_at, *tile)
 
             strips(at, i64(0), self.m, (1,) if width in WIDE[self.arch] else ROWS, down)
 
