@@ -19,9 +19,9 @@ from opsgen.dsl.tensor import Tensor
 from opsgen.lowering.kernel import Comparison, Launch
 from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul
 from opsgen.lowering.to_tir import Scope, compute_name
+from opsgen.schedules.common.operands import Problem, contiguous
+from opsgen.schedules.common.positions import product_of, unflatten
 from opsgen.schedules.common.schedule import Config, Context, Schedule
-from opsgen.schedules.x86.operands import Problem, contiguous
-from opsgen.schedules.x86.vectors import product_of, unflatten
 
 from . import tensor_cores
 from .conditions import undecided

@@ -10,9 +10,9 @@ from opsgen.analysis import cost
 from opsgen.lowering.kernel import Comparison, Launch
 from opsgen.lowering.statements import Expr, add, ceildiv, constant, i64, mul
 from opsgen.lowering.to_tir import Memory, Scope, compute_name
+from opsgen.schedules.common.operands import Problem, contiguous
+from opsgen.schedules.common.positions import product_of, unflatten
 from opsgen.schedules.common.schedule import Config, Context
-from opsgen.schedules.x86.operands import Problem, contiguous
-from opsgen.schedules.x86.vectors import product_of, unflatten
 from opsgen.targets.cuda import WARP
 
 from .kernels import DeviceKernel, exchange, rounds, strided

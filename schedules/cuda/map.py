@@ -11,8 +11,8 @@ from opsgen.analysis import cost
 from opsgen.lowering.kernel import Launch
 from opsgen.lowering.statements import ceildiv, i64, mul
 from opsgen.lowering.to_tir import Scope
+from opsgen.schedules.common.positions import product_of, unflatten
 from opsgen.schedules.common.schedule import Config, Context, Schedule
-from opsgen.schedules.x86.vectors import product_of, unflatten
 
 from .kernels import DeviceKernel
 from .strip import Emit, Strips, aligned, readable, width_for

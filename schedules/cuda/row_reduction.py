@@ -19,10 +19,10 @@ from opsgen.dsl.tensor import Tensor, walk
 from opsgen.lowering.kernel import Comparison, Launch
 from opsgen.lowering.statements import Code, Expr, add, ceildiv, i64, mul
 from opsgen.lowering.to_tir import Memory, Scope
+from opsgen.schedules.common.positions import product_of, unflatten
+from opsgen.schedules.common.reductions import Pass, accumulator, holding, plan_passes, reduced
 from opsgen.schedules.common.schedule import Config, Context, Schedule
-from opsgen.schedules.x86.reductions import Pass, accumulator, holding, plan_passes, reduced
-from opsgen.schedules.x86.search import Search, is_search, searches
-from opsgen.schedules.x86.vectors import product_of, unflatten
+from opsgen.schedules.common.search import Search, is_search, searches
 from opsgen.targets.cuda import ARCHS, WARP
 
 from .conditions import undecided

@@ -13,7 +13,7 @@ from tvm import tirx
 from opsgen.dsl.tensor import Reduce
 from opsgen.lowering.statements import Code, Expr, add, constant, i64
 from opsgen.lowering.to_tir import is_nan
-from opsgen.schedules.x86.search import Search, is_search
+from opsgen.schedules.common.search import Search, is_search
 from opsgen.targets.cuda import WARP
 
 from .kernels import DeviceKernel, combine, exchange, rounds, synchronize

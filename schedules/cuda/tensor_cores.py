@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opsgen.analysis.groups import Group, factors, is_transpose
 from opsgen.dsl.tensor import Input, Tensor
-from opsgen.schedules.x86.operands import Problem
+from opsgen.schedules.common.operands import Problem
 
 HALVES = frozenset({"bfloat16", "float16"})
 _MOST_LAYERS = 3

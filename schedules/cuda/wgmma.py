@@ -22,8 +22,8 @@ from opsgen.lowering.kernel import Comparison, Grid, Kernel, Launch, Param, Tens
 from opsgen.lowering.statements import Code, Expr, i64
 from opsgen.lowering.to_tir import Held, Memory, Scope
 from opsgen.lowering.vector_math import Function
+from opsgen.schedules.common.operands import Problem
 from opsgen.schedules.common.schedule import Config, Context, Schedule
-from opsgen.schedules.x86.operands import Problem
 from opsgen.targets.cuda.asynchronous import SCRIPT
 
 from . import contraction as plain

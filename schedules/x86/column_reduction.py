@@ -14,10 +14,11 @@ from opsgen.dsl.tensor import Tensor, walk
 from opsgen.lowering.kernel import Kernel
 from opsgen.lowering.statements import Expr, add, ceildiv, i64
 from opsgen.lowering.to_tir import Scope
+from opsgen.schedules.common.positions import product_of, unflatten
+from opsgen.schedules.common.reductions import Pass, accumulator, combine, holding, over_outer, reduced
 from opsgen.schedules.common.schedule import Context
 
-from .reductions import Pass, accumulator, combine, holding, over_outer, reduced
-from .vectors import product_of, unflatten, widths
+from .vectors import widths
 
 
 def along_columns(kernel: Kernel, group: Group) -> str | None:

@@ -25,14 +25,15 @@ from opsgen.dsl.extent import Extent
 from opsgen.lowering.kernel import Launch
 from opsgen.lowering.statements import Code, Expr, add, ceildiv, i64, mul
 from opsgen.lowering.to_tir import Scope, compute_name
+from opsgen.schedules.common.operands import Problem
+from opsgen.schedules.common.positions import product_of, unflatten
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 
 from . import direct
 from .kernels import new_kernel
-from .operands import Problem
 from .packing import pack, pack_tile, packable, packed_memory, packer_of, packing
 from .register_tile import RegisterTile
-from .vectors import product_of, strips, unflatten, widths
+from .vectors import strips, widths
 
 
 def build(context: Context, config: Config) -> list[Launch]:

@@ -13,11 +13,12 @@ from opsgen.analysis import cost
 from opsgen.lowering.kernel import Kernel, Launch
 from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul
 from opsgen.lowering.to_tir import Scope, compute_name
+from opsgen.schedules.common.operands import Problem, contiguous
+from opsgen.schedules.common.positions import product_of, unflatten
 from opsgen.schedules.common.schedule import Config, Context
 
 from .kernels import new_kernel
-from .operands import Problem, contiguous
-from .vectors import fold, product_of, strips, unflatten, vectorizable, widths
+from .vectors import fold, strips, vectorizable, widths
 
 ROWS = (4, 1)
 COLUMNS = (4, 1)

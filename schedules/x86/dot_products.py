@@ -15,10 +15,11 @@ from opsgen.dsl.tensor import Tensor
 from opsgen.lowering.kernel import Kernel
 from opsgen.lowering.statements import Code, Expr, add, i64, mul, sub, truncdiv
 from opsgen.lowering.to_tir import Scope, compute_name
+from opsgen.schedules.common.operands import contiguous
+from opsgen.schedules.common.positions import product_of
 
-from .operands import contiguous
 from .register_tile import zeros
-from .vectors import REGISTER_FLOATS, fold, product_of, strips, vectorizable
+from .vectors import REGISTER_FLOATS, fold, strips, vectorizable
 
 POSITIONS = 8
 """Positions of the operand in a tile: as many sums are under way, and end in one vector."""

@@ -12,11 +12,12 @@ from opsgen.analysis import cost
 from opsgen.lowering.kernel import Launch
 from opsgen.lowering.statements import Code, Expr, add, ceildiv, i64, sub
 from opsgen.lowering.to_tir import Scope
+from opsgen.schedules.common.positions import product_of, unflatten
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 
 from .kernels import new_kernel
 from .streaming import STREAM_BYTES, Lines, Streaming, end
-from .vectors import product_of, strips, unflatten, widths
+from .vectors import strips, widths
 
 
 def build(context: Context, config: Config) -> list[Launch]:

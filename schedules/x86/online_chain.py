@@ -22,17 +22,18 @@ from opsgen.dsl.extent import Extent
 from opsgen.lowering.kernel import Launch
 from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul
 from opsgen.lowering.to_tir import Held, Scope
+from opsgen.schedules.common.positions import product_of, unflatten
+from opsgen.schedules.common.reductions import combine, reduced
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 
 from . import split_merge
 from .chain_passes import COLUMNS, FLOAT32, Running, hold, load, plan, stored, within
 from .kernels import new_kernel
 from .packing import Packer
-from .reductions import combine, reduced
 from .register_tile import RegisterTile
 from .tile_truth import TileTruth, Truth, where_visible, with_and_without_mask
 from .value_tile import value_tile
-from .vectors import product_of, strips, unflatten, vectorizable
+from .vectors import strips, vectorizable
 
 CHUNKS = 256
 """Into how many pieces the tasks are cut at most; each has scratch memory of its own."""

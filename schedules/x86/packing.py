@@ -18,11 +18,12 @@ from opsgen.dsl.trace import ROWS
 from opsgen.lowering.kernel import Kernel, Launch
 from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul
 from opsgen.lowering.to_tir import Memory, Scope, compute_name
+from opsgen.schedules.common.operands import Problem, contiguous
+from opsgen.schedules.common.positions import product_of, unflatten
 from opsgen.schedules.common.schedule import Config, Context, Packing
 
 from .kernels import new_kernel
-from .operands import Problem, contiguous
-from .vectors import REGISTER_FLOATS, product_of, strips, unflatten, vectorizable
+from .vectors import REGISTER_FLOATS, strips, vectorizable
 
 MOST_DIMS = 8
 """Of a packed weight: its header has room for their extents."""

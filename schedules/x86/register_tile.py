@@ -11,8 +11,7 @@ from opsgen.dsl.tensor import Tensor
 from opsgen.lowering.kernel import Kernel
 from opsgen.lowering.statements import Code, Expr, add, constant, i64, mul, sub, truncdiv
 from opsgen.lowering.to_tir import Scope, compute_name
-
-from .vectors import product_of
+from opsgen.schedules.common.positions import product_of
 
 UNROLL = 4
 """Steps of the sum in one turn of the inner loop."""

@@ -22,14 +22,15 @@ from opsgen.dsl.tensor import Tensor
 from opsgen.lowering.kernel import Kernel, Launch
 from opsgen.lowering.statements import Code, Expr, add, ceildiv, i64, mul, sub
 from opsgen.lowering.to_tir import Held, Memory, Scope
+from opsgen.schedules.common.positions import product_of, unflatten
+from opsgen.schedules.common.reductions import Pass, accumulator, combine, holding, over_outer, plan_passes, reduced
 from opsgen.schedules.common.schedule import Config, Context, Schedule
+from opsgen.schedules.common.search import Search, is_search, searches
 
 from .column_reduction import along_columns, build_columns
 from .kernels import new_kernel
-from .reductions import Pass, accumulator, combine, holding, over_outer, plan_passes, reduced
-from .search import Search, is_search, searches
 from .streaming import LINE, STREAM_BYTES, Lines, Streaming, end
-from .vectors import fold, product_of, strips, unflatten, widths
+from .vectors import fold, strips, widths
 
 CHUNKS = 256
 """Into how many pieces the rows are cut at most; each has its own scratch row."""

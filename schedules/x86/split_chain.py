@@ -23,16 +23,17 @@ from opsgen.analysis.fusion import FusedChain, ValueLink
 from opsgen.lowering.kernel import Launch
 from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul
 from opsgen.lowering.to_tir import Scope
+from opsgen.schedules.common.positions import product_of, unflatten
+from opsgen.schedules.common.reductions import accumulator, combine, holding, over_outer, reduced
 from opsgen.schedules.common.schedule import Config, Context
 
 from .chain_passes import COLUMNS, FLOAT32, Running, load, plan, within
 from .dot_products import DotProducts
 from .kernels import new_kernel
-from .reductions import accumulator, combine, holding, over_outer, reduced
 from .split_shares import CHUNKS, HEADS, Shares, Spaces
 from .tile_truth import TileTruth, Truth, where_visible, with_and_without_mask
 from .value_tile import value_tile
-from .vectors import fold, product_of, strips, unflatten, vectorizable, widths
+from .vectors import fold, strips, vectorizable, widths
 
 ROWS = (4, 1)
 """Rows of a register tile of values."""

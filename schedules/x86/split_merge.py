@@ -14,15 +14,16 @@ from opsgen.analysis.online import Link
 from opsgen.lowering.kernel import Launch
 from opsgen.lowering.statements import Code, Expr, add, constant, i64, mul
 from opsgen.lowering.to_tir import Held, Scope
+from opsgen.schedules.common.positions import product_of, unflatten
+from opsgen.schedules.common.reductions import combine, holding
 from opsgen.schedules.common.schedule import Config, Context
 
 from .chain_passes import COLUMNS, hold, load, repair, repaired, stored
 from .kernels import new_kernel
-from .reductions import combine, holding
 from .register_tile import zeros
 from .split_chain import Partial
 from .split_shares import SHARES, Shares, Spaces
-from .vectors import product_of, strips, unflatten, vectorizable
+from .vectors import strips, vectorizable
 
 
 class Merge:

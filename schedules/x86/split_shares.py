@@ -14,9 +14,9 @@ from opsgen.dsl.extent import Extent
 from opsgen.lowering.kernel import Kernel
 from opsgen.lowering.statements import Code, Expr, ceildiv, i64, mul
 from opsgen.lowering.to_tir import Memory
+from opsgen.schedules.common.positions import product_of
 
 from .chain_passes import FLOAT32
-from .vectors import product_of
 
 HEADS = 4
 """Positions along the last batch dim in a task, at most."""

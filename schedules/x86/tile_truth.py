@@ -19,8 +19,7 @@ from tvm import tirx
 from opsgen.dsl.tensor import At, Const, Index, Map, Tensor
 from opsgen.lowering.statements import Code, Expr, add, constant, i64
 from opsgen.lowering.to_tir import Scope
-
-from .vectors import unflatten
+from opsgen.schedules.common.positions import unflatten
 
 _COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq"})
 

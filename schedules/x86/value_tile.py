@@ -11,9 +11,10 @@ from opsgen.analysis.fusion import FusedChain
 from opsgen.dsl.tensor import Tensor
 from opsgen.lowering.statements import Code, Expr, add, i64
 from opsgen.lowering.to_tir import Scope
+from opsgen.schedules.common.positions import unflatten
 
 from .chain_passes import FLOAT32
-from .vectors import strips, unflatten
+from .vectors import strips
 
 UNROLL = 4
 """Positions in one turn of the loop."""

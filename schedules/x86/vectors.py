@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
@@ -77,23 +77,3 @@ def fold(
             merged = combine(tirx.BufferLoad(buffers[i + 1], [lane]), tirx.BufferLoad(buffers[i], [lane]))
             body.store(buffers[i + 1], merged, lane)
     return code.bind(tirx.BufferLoad(buffers[-1], [i64(0)]), name)
-
-
-def product_of(extents: Mapping[str, Expr], dims: tuple[str, ...]) -> Expr:
-    """The number of positions along ``dims``."""
-    total: Expr = i64(1)
-    for d in dims:
-        total = mul(total, extents[d])
-    return total
-
-
-def unflatten(code: Code, index: Expr, dims: tuple[str, ...], extents: dict[str, Expr]) -> dict[str, Expr]:
-    """The positions along ``dims`` that a flat index stands for."""
-    found: dict[str, Expr] = {}
-    rest = index
-    for d in reversed(dims[1:]):
-        found[d] = code.bind(tirx.truncmod(rest, extents[d]), d)
-        rest = code.bind(tirx.truncdiv(rest, extents[d]), "rest")
-    if dims:
-        found[dims[0]] = rest
-    return {d: found[d] for d in dims}

@@ -1,4 +1,4 @@
-"""Reductions of positions (argmax, argmin) on x86, element by element."""
+"""Reductions of positions (argmax, argmin), element by element."""
 
 from __future__ import annotations
 
