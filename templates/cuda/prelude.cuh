@@ -93,3 +93,15 @@ template <typename T>
 __device__ __forceinline__ T opsgen_exchange(T value, int other) {
   return static_cast<T>(__shfl_xor_sync(0xffffffffu, value, other));
 }
+
+// d += a b on tensor cores, by all threads of a warp: 16 rows and 16 steps of a (four registers of a thread, two elements
+// each), 16 steps and 8 columns of b (two registers), sums in float32.
+#define OPSGEN_MMA(type, name)                                                                              \
+  __device__ __forceinline__ void opsgen_mma_##type(float* d, const uint32_t* a, const uint32_t* b) {        \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 {%0, %1, %2, %3}, "            \
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                             \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                            \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                        \
+  }
+OPSGEN_MMA(float16, "f16")
+OPSGEN_MMA(bfloat16, "bf16")

@@ -196,3 +196,5 @@ template <typename T>
 T opsgen_exchange(T value, int other) {
   return emulator::exchange(value, other);
 }
+
+#include "emulator_mma.h"
