@@ -235,7 +235,8 @@ def cuda() -> Check:
     except OpsgenError:
         fix = "Install the CUDA toolkit, or: pip install nvidia-cuda-nvrtc"
         return Check("cuda compiler", "note", "neither nvcc nor NVRTC; only the target cuda needs one", fix)
-    return Check("cuda compiler", "ok", f"{found} at {found.path}; its kernels need a driver for CUDA {found.driver}")
+    needs = f"its kernels need a driver for CUDA {found.driver()[0]}"
+    return Check("cuda compiler", "ok", f"{found} at {found.path}; {needs}")
 
 
 def gpu() -> Check:

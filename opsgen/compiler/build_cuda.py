@@ -1,4 +1,4 @@
-"""The shared object of a library for NVIDIA GPUs: a launcher with the cubins of all archs inside."""
+"""The shared object of a library for NVIDIA GPUs: a launcher with the cubins, or PTX, of all archs inside."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from opsgen.targets.cuda import toolchain
+from opsgen.targets.cuda import ARCHS, toolchain
 from opsgen.targets.names import Target
 from opsgen.targets.x86 import toolchain as host
 
@@ -46,11 +46,12 @@ def build(plans: list[Plan], functions: Mapping[Target, Mapping[str, Any]], fold
             cubins.append(path)
     report("launcher")
     source = folder / "launcher.cc"
-    values = {"cubins": list(map(str, cubins)), "kernels": kernels, "driver_wanted": using.driver_number}
+    ptx = any(ARCHS[target.arch].ptx for target in functions)
+    values = {"cubins": list(map(str, cubins)), "kernels": kernels, "driver_wanted": using.driver_number(ptx)}
     source.write_text(launcher.render(plans, **values))
     host.compile_source(source, folder / "launcher.o")
     exports = host.exports([*(p.symbol for p in plans), *_EXPORTS], folder / "exports.map")
     host.link([folder / "launcher.o"], folder / "library.so", exports)
     report("linked")
     tools = {"g++": host.version(host.compiler()), using.name: f"{using.version[0]}.{using.version[1]}"}
-    return Built((folder / "library.so").read_bytes(), tools, using.driver)
+    return Built((folder / "library.so").read_bytes(), tools, "{}.{}".format(*using.driver(ptx)))

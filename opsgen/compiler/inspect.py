@@ -329,12 +329,13 @@ def source_data(problem: Problem, targets: Sequence[Target]) -> Data:
     plans = [make_plan(problem, t) for t in targets]
     values: Data = {}
     if targets[0].kind == "cuda":
-        from opsgen.targets.cuda import toolchain
+        from opsgen.targets.cuda import ARCHS, toolchain
 
+        ptx = any(ARCHS[t.arch].ptx for t in targets)
         values = {
             "cubins": [f"{t.arch}.cubin" for t in targets],
             "kernels": [{"name": x.name, "cubin": i} for i, p in enumerate(plans) for x in p.launches],
-            "driver_wanted": toolchain.compiler().driver_number,
+            "driver_wanted": toolchain.compiler().driver_number(ptx),
         }
     return {"kernels": found, "launcher": render(plans, **values)}
 

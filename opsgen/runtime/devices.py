@@ -8,21 +8,26 @@ from typing import Any
 
 from opsgen.errors import OpsgenError, error
 
-_ARCH = re.compile(r"sm_(\d+)(\d)(a?)")
+_ARCH = re.compile(r"(sm|compute)_(\d+)(\d)(a?)")
 
 
-def rank(arch: str) -> tuple[int, int, bool]:
-    """A place among the archs of kind cuda: of those that run on a device, the highest is the best."""
+def rank(arch: str) -> tuple[bool, int, int, bool]:
+    """A place among the archs of kind cuda: of those that run on a device, the highest is the best.
+
+    Whether it is machine code, which goes before PTX, the major and the minor version, and whether it is exact.
+    """
     found = _ARCH.fullmatch(arch)
-    return (int(found[1]), int(found[2]), bool(found[3])) if found else (0, 0, False)
+    return (found[1] == "sm", int(found[2]), int(found[3]), bool(found[4])) if found else (False, 0, 0, False)
 
 
 def runs(arch: str, capability: int) -> bool:
-    """Whether an arch's kernels run on a device: on the same major version and no lower minor one, or, if the arch's
-    name ends in "a", on that very capability."""
-    major, minor, exact = rank(arch)
+    """Whether an arch's kernels run on a device: machine code on the same major version and no lower minor one, or, if
+    the arch's name ends in "a", on that very capability; PTX on all that are no lower."""
+    code, major, minor, exact = rank(arch)
     own = 10 * major + minor
-    return own == capability if exact else major == capability // 10 and own <= capability
+    if exact:
+        return own == capability
+    return own <= capability and (not code or major == capability // 10)
 
 
 def index_of(device: str) -> int:

@@ -44,7 +44,7 @@ def kernel_source(name: str, function: Any, arch: str) -> str:
     Raises:
         CompileError: E3005, TVM refuses it.
     """
-    target = tvm.target.Target({"kind": "cuda", "arch": ARCHS[arch].name})
+    target = tvm.target.Target({"kind": "cuda", "arch": f"sm_{ARCHS[arch].number}"})
     device = (
         function.with_attr("global_symbol", name)
         .with_attr("calling_conv", _DEVICE_KERNEL)

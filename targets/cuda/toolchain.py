@@ -47,15 +47,15 @@ class Compiler:
     def __str__(self) -> str:
         return f"{self.name} {self.version[0]}.{self.version[1]}"
 
-    @property
-    def driver(self) -> str:
-        """The CUDA version that a driver must offer for its cubins: the first of the major version."""
-        return f"{self.version[0]}.0"
+    def driver(self, ptx: bool = False) -> tuple[int, int]:
+        """The CUDA version that a driver must offer: for its cubins the first of the major version; for its PTX, which
+        an older driver cannot translate, its own."""
+        return self.version if ptx else (self.version[0], 0)
 
-    @property
-    def driver_number(self) -> int:
+    def driver_number(self, ptx: bool = False) -> int:
         """The same as cuDriverGetVersion counts."""
-        return 1000 * self.version[0]
+        major, minor = self.driver(ptx)
+        return 1000 * major + 10 * minor
 
 
 def compiler() -> Compiler:
@@ -120,7 +120,8 @@ def _nvrtc_version(path: str) -> tuple[int, int]:
 
 
 def compile_source(source: str, arch: Arch, using: Compiler | None = None) -> tuple[bytes, dict[str, Usage]]:
-    """CUDA source to a cubin, and what each of its kernels uses (nothing is known of that with NVRTC).
+    """CUDA source to a cubin, or for an arch of PTX to that, with a final NUL as drivers want it; and what each of its
+    kernels uses (nothing is known of that with NVRTC, nor of PTX).
 
     No approximate functions: division, square roots and denormals are as IEEE has them.
 
@@ -129,6 +130,8 @@ def compile_source(source: str, arch: Arch, using: Compiler | None = None) -> tu
         CompileError: E3005, with what it printed.
     """
     using = using or compiler()
+    if arch.ptx:
+        return ptx(source, arch, using).encode() + b"\0", {}
     if using.name == "nvcc":
         return _with_nvcc(source, arch, using)
     return _with_nvrtc(source, arch, using), {}
@@ -155,14 +158,14 @@ def _nvcc_run(using: Compiler, options: list[str], source: str, arch: Arch, fold
     return done.stderr
 
 
-def ptx(source: str, arch: Arch) -> str:
+def ptx(source: str, arch: Arch, using: Compiler | None = None) -> str:
     """CUDA source as PTX, the assembly that ptxas takes.
 
     Raises:
         TargetError: E2002, no compiler.
         CompileError: E3005, with what it printed.
     """
-    using = compiler()
+    using = using or compiler()
     if using.name != "nvcc":
         return _with_nvrtc(source, arch, using, "PTX").rstrip(b"\0").decode()
     with tempfile.TemporaryDirectory(prefix="opsgen-nvcc-") as name:
@@ -207,7 +210,8 @@ def _with_nvrtc(source: str, arch: Arch, using: Compiler, kind: str = "CUBIN") -
     program = ctypes.c_void_p()
     check(library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None))
     try:
-        options = [f"--gpu-architecture=sm_{arch.number}", "--std=c++17"]
+        real = "compute" if arch.ptx else "sm"
+        options = [f"--gpu-architecture={real}_{arch.number}", "--std=c++17"]
         given = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
         check(library.nvrtcCompileProgram(program, len(options), given))
         size = ctypes.c_size_t()
