@@ -1,0 +1,53 @@
+"""compute-sanitizer on small calls of every schedule; needs a GPU and the sanitizer. Slow: minutes.
+
+Libraries come from OPSGEN_TEST_CUDA_LIBRARIES, as for test_gpu.py, or are compiled here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cuda import sanitized, test_gpu
+
+SANITIZER = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif("not test_gpu.has_gpu()", reason="no GPU that torch can use"),
+    pytest.mark.skipif(SANITIZER is None, reason="no compute-sanitizer"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the library files are."""
+    import torch
+
+    found = Path(test_gpu.FOLDER or tmp_path_factory.mktemp("gpu"))
+    major, minor = torch.cuda.get_device_capability()
+    for name in ("bfloat16", "float32", "users"):
+        if not (found / f"{name}.so").exists():
+            test_gpu.write(name, found / f"{name}.so", f"cuda/sm_{major}{minor}{'a' if major >= 9 else ''}")
+    return found
+
+
+@pytest.mark.parametrize("part", sanitized.PARTS)
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
+def test_nothing_is_found(folder: Path, tool: str, part: str) -> None:
+    command = [str(SANITIZER), "--tool", tool, "--error-exitcode", "9"]
+    done = subprocess.run(
+        [*command, sys.executable, "-m", "tests.cuda.sanitized", str(folder), part],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},  # each tensor's end is known to memcheck
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    assert f"done: {part}" in done.stdout
+    assert "0 errors" in done.stdout or "0 hazards" in done.stdout, done.stdout[-2000:]
