@@ -8,13 +8,14 @@ from typing import Any
 
 from .. import __version__
 from ..analysis import cost
+from ..analysis.indices import index_limits
 from ..dsl.extent import Extent
 from ..dsl.op import Graph, Op
 from ..dsl.signature import _UNSET, Parameter
 from ..dsl.trace import ROWS
 from ..lowering.kernel import Launch, scalar_type
 from ..runtime import manifest
-from .launcher import index_limits, pack_symbol
+from .launcher import pack_symbol
 from .plan import Plan
 
 

@@ -6,10 +6,10 @@ import hashlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ..analysis.indices import index_limits
 from ..dsl.extent import Extent
-from ..dsl.functions import checked_input
 from ..dsl.op import Graph
-from ..dsl.tensor import At, Input, Tensor, walk
+from ..dsl.tensor import Input
 from ..errors import InternalError
 from ..lowering.kernel import Grid, Launch, Param
 from .plan import Plan
@@ -24,24 +24,6 @@ def c_expr(extent: Extent) -> str:
     """An extent in C; dims are variables ``d_<name>``."""
     symbols = {"add": "+", "mul": "*", "floordiv": "/"}
     return extent.fold(lambda n: f"d_{n}", lambda v: f"INT64_C({v})", lambda op, a, b: f"({a} {symbols[op]} {b})")
-
-
-def index_limits(graph: Graph) -> dict[str, list[Extent]]:
-    """Inputs whose elements are positions, and what they must stay below: every dim that they index."""
-    found: dict[str, list[Extent]] = {}
-
-    def visit(node: Tensor) -> None:
-        if not isinstance(node, At) or node.exact:
-            return
-        for dim, position in node.coords.items():
-            source = checked_input(position)
-            if source is not None:
-                limits = found.setdefault(source.name, [])
-                if graph.extent(dim) not in limits:
-                    limits.append(graph.extent(dim))
-
-    walk(graph.outputs(), visit)
-    return found
 
 
 def entry(plan: Plan) -> dict[str, Any]:

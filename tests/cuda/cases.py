@@ -1,6 +1,6 @@
 """Calls of ops that kernels for GPUs are tested with, emulated and on a GPU, and how their results are judged.
 
-A result is compared with float64 within the bounds of an error analysis (tests/error_bounds.py).
+A result is compared with float64 within the bounds of an error analysis (opsgen/lowering/error_bounds.py).
 """
 
 from collections.abc import Callable, Iterator
@@ -11,8 +11,8 @@ import numpy as np
 import opsgen as og
 from opsgen.compiler import Variant
 from opsgen.dsl import Op
+from opsgen.lowering.error_bounds import bounded
 from tests import arrays
-from tests.error_bounds import bounded
 from tests.x86 import test_attention, test_cases, test_ops
 
 Convert = Callable[[Any], Any]

@@ -24,8 +24,8 @@ from opsgen.dsl import signature
 from opsgen.dsl.op import Op
 from opsgen.dsl.tensor import Tensor, walk
 from opsgen.errors import OpsgenError
+from opsgen.lowering.error_bounds import bounded
 from tests import arrays
-from tests.error_bounds import bounded
 
 SIZES = (0, 1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33, 63, 65, 70)
 LARGEST_SPACE = 60_000

@@ -1,7 +1,7 @@
 """The attention ops on x86, against their references row by row, at the sizes and values that broke others.
 
-What a result may be off by comes from an error analysis of the op's graph (error_bounds.py). Tests name the public
-report that they come from, where there is one.
+What a result may be off by comes from an error analysis of the op's graph (opsgen.lowering.error_bounds). Tests name
+the public report that they come from, where there is one.
 """
 
 from typing import Any
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 import opsgen as og
 from opsgen.compiler import Variant
 from opsgen.dsl import Op
+from opsgen.lowering.error_bounds import bounded
 from opsgen.ops import all_ops, flex_attention
 from tests import arrays
 from tests.attention_inputs import BLOCK, SIZES, arguments
-from tests.error_bounds import bounded
 
 OPS = {name: op for name, op in all_ops().items() if name.endswith("attention")}
 F32 = 2.0**-24

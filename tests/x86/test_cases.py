@@ -18,9 +18,9 @@ import pytest
 
 import opsgen as og
 from opsgen.errors import OpsgenError
+from opsgen.lowering.error_bounds import bounded
 from opsgen.ops import all_ops
 from tests import arrays
-from tests.error_bounds import bounded
 
 OPS = all_ops()
 F32 = 2.0**-24

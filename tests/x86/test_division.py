@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import opsgen as og
+from opsgen.lowering.error_bounds import bounded
 from opsgen.runtime.host import host_levels
-from tests.error_bounds import bounded
 
 ARCHS = ("avx2", "avx512")
 LIMIT = np.float64(2.0**128)

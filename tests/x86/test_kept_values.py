@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import opsgen as og
+from opsgen.lowering.error_bounds import bounded
 from opsgen.ops import all_ops
 from opsgen.runtime.host import host_levels
-from tests.error_bounds import bounded
 
 ARCHS = ("avx2", "avx512")
 SOFTMAX = all_ops()["softmax"]

@@ -1,7 +1,7 @@
 """Every op of the library on x86, against its independent reference, at sizes around every tile, on both archs.
 
-What a result may be off by comes from an error analysis of the op's graph (error_bounds.py), not from a guess. One file
-holds both archs; each level is loaded from it.
+What a result may be off by comes from an error analysis of the op's graph (opsgen.lowering.error_bounds), not from a
+guess. One file holds both archs; each level is loaded from it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import opsgen as og
 from opsgen.compiler import Variant
 from opsgen.dsl import Op
 from opsgen.dsl.op import variants
+from opsgen.lowering.error_bounds import bounded
 from opsgen.ops import all_ops
 from opsgen.runtime.host import host_levels
 from tests import arrays
-from tests.error_bounds import bounded
 
 ARCHS = ("avx2", "avx512")
 # Heads that are shared, offsets and page tables are not drawn at random: test_attention.py has those ops.

@@ -16,9 +16,9 @@ import pytest
 
 import opsgen as og
 from opsgen import ops
+from opsgen.lowering.error_bounds import bounded
 from opsgen.ops._attention import dense_reference
 from opsgen.runtime.host import host_levels
-from tests.error_bounds import bounded
 
 F32 = 2.0**-24
 KEYS = (0, 1, 15, 63, 64, 65, 255, 256, 257, 1000, 4097)

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opsgen.dsl.dtypes import DType, compute_type
-from opsgen.dsl.op import Graph, Op
-from opsgen.dsl.tensor import At, Concat, Const, Map, Reduce, Scalar, Tensor, common_type, walk
-from opsgen.dsl.trace import ROWS
-from opsgen.lowering.to_numpy import _MAPS, Evaluator, bind_sizes, check_constraints, numpy_type, trace_for
+from ..dsl.dtypes import DType, compute_type
+from ..dsl.op import Graph, Op
+from ..dsl.tensor import At, Concat, Const, Map, Reduce, Scalar, Tensor, common_type, walk
+from ..dsl.trace import ROWS
+from .to_numpy import _MAPS, Evaluator, bind_sizes, check_constraints, numpy_type, trace_for
 
 Array = NDArray[Any]
 
@@ -181,12 +181,8 @@ class _Bounds:
             slack = (e[0] + np.abs(q) * e[1]) / np.where(far > 0, far, 1) + 2 * unit * np.abs(q)
             exact = (e[0] + e[1] == 0) & (q == np.round(q)) & (np.abs(q) < 2**20)
             sure = np.isfinite(q) & (far > 0) & (exact | (np.floor(q - slack) == np.floor(q + slack)))
-            error = (
-                0.0
-                if op == "floordiv"
-                else e[0] + np.abs(q) * e[1] + e[1] + unit * (np.abs(q * x[1]) + np.abs(x[1])) * 2
-            )
-            return np.where(sure, error, np.inf)
+            moved = e[0] + np.abs(q) * e[1] + e[1] + unit * (np.abs(q * x[1]) + np.abs(x[1])) * 2
+            return np.where(sure, 0.0 if op == "floordiv" else moved, np.inf)
         if op == "pow":
             a, b = x
             with_sign = np.where(np.abs(a) > e[0], 0.0, np.inf)
