@@ -31,6 +31,9 @@ if TYPE_CHECKING:
         Tensor,
         bfloat16,
         bool_,
+        float8,
+        float8_e4m3fn,
+        float8_e5m2,
         float16,
         float32,
         float64,
@@ -95,8 +98,8 @@ _HOMES = {
     "opsgen.runtime": ("Library", "Packed", "load"),
     "opsgen.errors": ("OpsgenError", "OpsgenWarning"),
     "opsgen.dsl": (
-        "Graph", "Mut", "Op", "Results", "Tensor", "bfloat16", "bool_", "float16", "float32", "float64", "floating",
-        "int16", "int32", "int64", "int8",
+        "Graph", "Mut", "Op", "Results", "Tensor", "bfloat16", "bool_", "float16", "float32", "float64",
+        "float8", "float8_e4m3fn", "float8_e5m2", "floating", "int16", "int32", "int64", "int8",
         "integer", "op", "results", "uint8",
     ),
     "opsgen.dsl.functions": (

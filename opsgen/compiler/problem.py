@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from ..dsl.dtypes import DTYPES, DType, compute_type
+from ..dsl.dtypes import DTYPES, DType, compute_type, floating
 from ..dsl.op import Graph, Op, variants
 from ..dsl.signature import Parameter
 from ..dsl.spec import dtype_choices
@@ -210,7 +210,6 @@ def _problem(
 def _floating(op: Op, dtype: str | DType) -> DType:
     name = dtype.name if isinstance(dtype, DType) else str(dtype)
     found = DTYPES.get(name)
-    if found is None or found.kind != "float":
-        floats = [d.name for d in DTYPES.values() if d.kind == "float"]
-        raise error("E3002", op=op.name, parameter="dtypes", found=name, known=floats)
+    if found not in floating.members or found is None:
+        raise error("E3002", op=op.name, parameter="dtypes", found=name, known=[d.name for d in floating.members])
     return found

@@ -42,6 +42,8 @@ float64 = DType("float64", "float", 64)
 float32 = DType("float32", "float", 32)
 float16 = DType("float16", "float", 16)
 bfloat16 = DType("bfloat16", "float", 16)
+float8_e4m3fn = DType("float8_e4m3fn", "float", 8)
+float8_e5m2 = DType("float8_e5m2", "float", 8)
 int64 = DType("int64", "int", 64)
 int32 = DType("int32", "int", 32)
 int16 = DType("int16", "int", 16)
@@ -50,10 +52,25 @@ uint8 = DType("uint8", "uint", 8)
 bool_ = DType("bool", "bool", 8)
 
 DTYPES: dict[str, DType] = {
-    d.name: d for d in (float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, bool_)
+    d.name: d
+    for d in (
+        float64,
+        float32,
+        float16,
+        bfloat16,
+        float8_e4m3fn,
+        float8_e5m2,
+        int64,
+        int32,
+        int16,
+        int8,
+        uint8,
+        bool_,
+    )
 }
 
 floating = DTypeClass("floating", (float32, float16, bfloat16, float64))
+float8 = DTypeClass("float8", (float8_e4m3fn, float8_e5m2))
 integer = DTypeClass("integer", (int64, int32))
 
 LARGEST: dict[str, float] = {
@@ -61,6 +78,8 @@ LARGEST: dict[str, float] = {
     "float32": 3.4028234663852886e38,
     "float16": 65504.0,
     "bfloat16": 3.3895313892515355e38,
+    "float8_e4m3fn": 448.0,
+    "float8_e5m2": 57344.0,
     "int64": 2**63 - 1,
     "int32": 2**31 - 1,
     "int16": 2**15 - 1,
@@ -92,7 +111,8 @@ def holds(dtype: DType, value: float) -> bool:
 
 
 def compute_type(dtype: DType) -> DType:
-    """The type in which arithmetic on ``dtype`` is done: half types compute in float32 and round once, when stored."""
+    """The type in which arithmetic on ``dtype`` is done: half types and float8 compute in float32 and round once, when
+    stored."""
     if dtype.kind == "float" and dtype.bits < 32:
         return float32
     return dtype
@@ -105,7 +125,8 @@ def _rank(dtype: DType) -> tuple[int, int]:
 def promote(a: DType, b: DType) -> DType:
     """The common type of two operands: float over int over bool, then the wider one.
 
-    float16 with bfloat16 gives float32, which holds both; uint8 with int8 gives int16.
+    float16 with bfloat16 gives float32, which holds both, and so do the two kinds of float8; uint8 with int8 gives
+    int16.
     """
     if a == b:
         return a

@@ -163,7 +163,7 @@ class Kernel(Environment):
                 strides[d] = self._param(Param(f"{kind}_stride", name, d), f"{kind}_{name}_{d}_stride", "int64")
             if dims:
                 strides[dims[-1]] = i64(1)
-            self._memory[kind, name] = Memory(name, dims, dtype, buffer, strides)
+            self._memory[kind, name] = Memory(name, dims, dtype, buffer, strides, narrow=self.narrow)
         return self._memory[kind, name]
 
     def workspace(self, name: str, dims: dict[str, Extent], dtype: DType) -> Memory:
@@ -186,7 +186,7 @@ class Kernel(Environment):
                 strides[d] = self.expr(step)
                 step = step * dims[d]
             buffer = self._pointer(kind, name, dtype)
-            self._memory[kind, name] = Memory(name, tuple(dims), dtype, buffer, strides)
+            self._memory[kind, name] = Memory(name, tuple(dims), dtype, buffer, strides, narrow=self.narrow)
         return self._memory[kind, name]
 
     def _stored(self, node: Tensor) -> Memory:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dsl.dtypes import DType, compute_type
+from ..dsl.dtypes import LARGEST, DType, compute_type
 from ..dsl.op import Graph, Op
 from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Size, Tensor, walk
 from ..dsl.trace import ROWS
@@ -64,13 +64,24 @@ _MAPS: dict[str, Callable[..., Any]] = {
 }
 
 
+_OF_ML_DTYPES = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2"})
+
+
 def numpy_type(dtype: DType) -> Any:
-    """The numpy type of an element type; bfloat16 needs the package ml_dtypes."""
-    if dtype.name == "bfloat16":
+    """The numpy type of an element type; bfloat16 and float8 need the package ml_dtypes."""
+    if dtype.name in _OF_ML_DTYPES:
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(getattr(ml_dtypes, dtype.name))
     return np.dtype(dtype.name)
+
+
+def round_to(x: Array, dtype: DType) -> Array:
+    """``x`` in the numpy type of an element type. ml_dtypes makes NaN of what float8_e4m3fn saturates."""
+    if dtype.name == "float8_e4m3fn":
+        x = np.where(np.isnan(x), x, np.clip(x, -LARGEST[dtype.name], LARGEST[dtype.name]))
+    with np.errstate(all="ignore"):
+        return np.asarray(x).astype(numpy_type(dtype))
 
 
 class Evaluator:
@@ -131,7 +142,7 @@ class Evaluator:
         args = [self.align(self.values[id(a)], a.dims, n.dims) for a in n.args]
         if n.op == "cast":
             if n.dtype.kind == "float" and not self.double:  # rounds to the half type, then computes on in float32
-                return args[0].astype(numpy_type(n.dtype)).astype(self.type_of(n.dtype))
+                return round_to(args[0], n.dtype).astype(self.type_of(n.dtype))
             return args[0].astype(self.type_of(n.dtype))
         if n.op not in ("where", "and", "or", "not", "isnan"):
             kind = [a.dtype for a in n.args if not a.weak] or [a.dtype for a in n.args]
@@ -273,7 +284,7 @@ def evaluate(op: Op, values: Mapping[str, Any], dtype: str | None = None) -> Any
             at = r.value.dims.index(ROWS)
             y = y.reshape(y.shape[:at] + lead + y.shape[at + 1 :])
         keep_double = dtype == "float64" and r.dtype.kind == "float"
-        found[r.name] = y if keep_double else np.array(y.astype(numpy_type(r.dtype)))
+        found[r.name] = y if keep_double else np.array(round_to(y, r.dtype))
     return found if len(found) > 1 or "out" not in found else found["out"]
 
 

@@ -1,8 +1,9 @@
 """The graph in TVM TE: one `te.compute` for each value that is reduced or used twice, everything else inside of them.
 
 A second path beside the schedules' own, for looking at an op and for testing what its graph means. Halves compute in
-float32, as everywhere, and are rounded when a result is stored. A result that updates a Mut parameter is a tensor of
-its own here: TE has no updates in place. Elementary functions are TVM's, one libm call an element.
+float32, as everywhere, and are rounded when a result is stored; float8 are tensors of their bits (uint8). A result that
+updates a Mut parameter is a tensor of its own here: TE has no updates in place. Elementary functions are TVM's, one
+libm call an element.
 
 Traps of TVM 0.27 that are worked around: a reduction of length 0 never runs its initialisation, so reduced extents are
 at least 1 and the extra element is the neutral one; te.max drops NaN, so the reducers are our own; see also `_not`.
@@ -17,10 +18,11 @@ from typing import Any
 from tvm import te, tirx
 
 from ..analysis.groups import Group, Partition
-from ..dsl.dtypes import LARGEST, DType, compute_type
+from ..dsl.dtypes import LARGEST, DType, compute_type, float8
 from ..dsl.op import Graph
 from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Size, Tensor, common_type
 from ..errors import InternalError, error
+from .narrow_floats import NARROW
 from .statements import Expr, constant, i64
 from .to_tir import compute_name, is_nan
 
@@ -131,7 +133,7 @@ class _Lowering:
 
     def run(self, name: str, inputs: Sequence[Input]) -> Lowered:
         for parameter in inputs:
-            self.placeholder(parameter.name, parameter, parameter.dtype.name)
+            self.placeholder(parameter.name, parameter, _storage(parameter.dtype))
         order = self.order()
         uses: dict[int, int] = {}
         for node in order:
@@ -238,7 +240,7 @@ class _Lowering:
         return self.make(node.dims, lambda at: self.inside(node, at), name)
 
     def copy(self, label: str, node: Tensor, dtype: DType, dims: tuple[str, ...]) -> Any:
-        return self.make(dims, lambda at: _to(self.value(node, at), dtype.name), label)
+        return self.make(dims, lambda at: _stored(self.value(node, at), dtype), label)
 
     def reduction(self, node: Reduce) -> Callable[[dict[str, Expr]], Any]:
         axes: dict[str, Any] = {}
@@ -286,8 +288,12 @@ class _Lowering:
 
     def inside(self, node: Tensor, coords: Mapping[str, Expr]) -> Expr:
         if isinstance(node, Input):
-            raw = self.read(self.placeholder(node.name, node, node.dtype.name), [coords[d] for d in node.dims])
-            return _to(raw, compute_name(node.dtype))
+            raw = self.read(self.placeholder(node.name, node, _storage(node.dtype)), [coords[d] for d in node.dims])
+            return (
+                NARROW[node.dtype.name].load(raw)
+                if node.dtype in float8.members
+                else _to(raw, compute_name(node.dtype))
+            )
         if isinstance(node, Scalar):
             if node.name not in self.scalars:
                 self.scalars[node.name] = tirx.Var(node.name, self.scalar_type)
@@ -334,6 +340,8 @@ class _Lowering:
         op, name = node.op, compute_name(node.dtype)
         if op == "cast":
             x = self.value(node.args[0], coords)
+            if node.dtype in float8.members:
+                return NARROW[node.dtype.name].load(_stored(x, node.dtype))
             if node.dtype.kind == "float" and node.dtype.bits < 32:
                 return tirx.Cast("float32", tirx.Cast(node.dtype.name, _to(x, "float32")))
             return _to(x, name)
@@ -375,6 +383,17 @@ def _is_position(node: Tensor) -> bool:
     if isinstance(node, (Index, Size, Const)):
         return True
     return isinstance(node, Map) and node.dtype.kind != "float" and all(_is_position(a) for a in node.args)
+
+
+def _storage(dtype: DType) -> str:
+    """TVM 0.27 rounds float8 wrongly on CPUs: they are bits here."""
+    return NARROW[dtype.name].storage if dtype in float8.members else dtype.name
+
+
+def _stored(x: Expr, dtype: DType) -> Expr:
+    if dtype in float8.members:
+        return NARROW[dtype.name].round(_to(x, "float32"), lambda e: e)
+    return _to(x, dtype.name)
 
 
 def _to(x: Expr, name: str) -> Expr:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tvm import tirx
@@ -18,6 +18,7 @@ from ..dsl.dtypes import DType, compute_type
 from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Size, Tensor, common_type
 from ..errors import InternalError
 from . import instructions, vector_math
+from .narrow_floats import NARROW, Narrow
 from .statements import Code, Expr, add, constant, i64, is_constant, known, mul
 
 _INFINITY = {"float32": ("int32", 0x7FFFFFFF, 0x7F800000), "float64": ("int64", (1 << 63) - 1, 0x7FF << 52)}
@@ -29,10 +30,12 @@ def compute_name(dtype: DType) -> str:
 
 
 def storage_name(dtype: DType) -> str:
-    """The TIR type of ``dtype`` in memory. bfloat16 is moved as its bits: TVM widens internal bfloat16 buffers
-    silently.
+    """The TIR type of ``dtype`` in memory. bfloat16 and float8 are moved as their bits: TVM widens internal bfloat16
+    buffers silently, and has no float8 on x86.
     """
-    return {"bool": "uint8", "bfloat16": "uint16"}.get(dtype.name, dtype.name)
+    if dtype.name in NARROW:
+        return NARROW[dtype.name].storage
+    return "uint8" if dtype.name == "bool" else dtype.name
 
 
 def is_nan(x: Expr) -> Expr:
@@ -49,30 +52,19 @@ def extreme(op: str, a: Expr, b: Expr) -> Expr:
     return tirx.Select(a >= b if op == "max" else a <= b, a, b)
 
 
-def load_half(bits: Expr) -> Expr:
-    """bfloat16 bits as float32."""
-    return tirx.reinterpret("float32", tirx.Cast("uint32", bits) << tirx.IntImm("uint32", 16))
-
-
-def round_to_bfloat16(x: Expr, bind: Callable[[Expr], Expr]) -> Expr:
-    """float32 as bfloat16 bits, rounded to nearest even; NaN stays NaN."""
-    u32 = lambda v: tirx.IntImm("uint32", v)  # noqa: E731
-    x = bind(x)
-    bits = bind(tirx.reinterpret("uint32", x))
-    rounded = (bits + u32(0x7FFF) + ((bits >> u32(16)) & u32(1))) >> u32(16)
-    quiet = (bits >> u32(16)) | u32(0x40)
-    return tirx.Cast("uint16", tirx.Select(is_nan(x), quiet, rounded))
-
-
 @dataclass(eq=False)
 class Memory:
-    """Where a tensor lies: a buffer over its pointer, and an element stride for each of its dims."""
+    """Where a tensor lies: a buffer over its pointer, and an element stride for each of its dims.
+
+    ``narrow``: how floats that are held as bits are converted.
+    """
 
     name: str
     dims: tuple[str, ...]
     dtype: DType
     buffer: Any
     strides: Mapping[str, Expr]
+    narrow: Mapping[str, Narrow] = field(default_factory=lambda: NARROW, kw_only=True)
 
     def offset(self, coords: Mapping[str, Expr]) -> Expr:
         total = i64(0)
@@ -85,8 +77,8 @@ class Memory:
         raw = tirx.BufferLoad(self.buffer, [self.offset(coords)])
         if self.dtype.name == "bool":
             return tirx.NE(raw, tirx.IntImm("uint8", 0))
-        if self.dtype.name == "bfloat16":
-            return load_half(raw)
+        if self.dtype.name in self.narrow:
+            return self.narrow[self.dtype.name].load(raw)
         name = compute_name(self.dtype)
         return raw if raw.ty.dtype == name else tirx.Cast(name, raw)
 
@@ -94,8 +86,8 @@ class Memory:
         """Stores a value of the compute type, rounding it to the type in memory."""
         if self.dtype.name == "bool":
             value = tirx.Select(value, tirx.IntImm("uint8", 1), tirx.IntImm("uint8", 0))
-        elif self.dtype.name == "bfloat16":
-            value = round_to_bfloat16(_to(value, "float32"), code.bind)
+        elif self.dtype.name in self.narrow:
+            value = self.narrow[self.dtype.name].round(_to(value, "float32"), code.bind)
         elif value.ty.dtype != self.dtype.name:
             value = tirx.Cast(self.dtype.name, value)
         code.store(self.buffer, value, self.offset(coords))
@@ -113,6 +105,8 @@ class Environment:
         """float32 functions: a target may have instructions for some."""
         self.wide = {**vector_math.FLOAT64, **(wide or {})}
         """float64 functions, likewise."""
+        self.narrow: Mapping[str, Narrow] = NARROW
+        """How floats that are held as bits are converted, likewise."""
         self.choices: dict[int, int] = {}
         """Of maps by id: how many steps with a `Select` lie behind their variables, one after the other."""
 
@@ -396,8 +390,9 @@ class Scope:
             return x if x.ty.dtype == "bool" else tirx.NE(x, constant(0, x.ty.dtype))
         if dtype.name == "float16":
             return tirx.Cast("float32", tirx.Cast("float16", _to(x, "float32")))
-        if dtype.name == "bfloat16":
-            return load_half(round_to_bfloat16(_to(x, "float32"), self.bind))
+        if dtype.name in self.env.narrow:
+            form = self.env.narrow[dtype.name]
+            return form.load(self.bind(form.round(_to(x, "float32"), self.bind)))
         return _to(x, name)
 
     def _compare(self, node: Map, args: list[Expr]) -> Expr:

@@ -42,3 +42,9 @@ DTYPES: dict[str, DType] = {
         DType("bool", BOOL, 1, "bool", True),
     )
 }
+
+CLASSES: dict[str, tuple[str, ...]] = {
+    "integer": ("int64", "int32"),
+    "float8": ("float8_e4m3fn", "float8_e5m2"),
+}
+"""Sets of dtypes of which a parameter takes one, chosen when its op is compiled."""

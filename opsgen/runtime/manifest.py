@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from opsgen.errors import error
-from opsgen.runtime.dtypes import DTYPES
+from opsgen.runtime.dtypes import CLASSES, DTYPES
 from opsgen.runtime.schema import Node, SchemaError
 
 FORMAT: Final = 1
@@ -32,7 +32,7 @@ class _Required:
 REQUIRED: Final = _Required()
 """Default of an argument that has none. (None is a value of its own.)"""
 
-_TENSOR_DTYPES = (*DTYPES, "integer")
+_TENSOR_DTYPES = (*DTYPES, *CLASSES)
 _ATTRIBUTE_TYPES: dict[str, type] = {"bool": bool, "int": int, "str": str}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from opsgen.errors import OpsgenError, error
 from opsgen.runtime.arrays import ArrayInfo
 from opsgen.runtime.devices import Capabilities, runs
-from opsgen.runtime.dtypes import DTYPES
+from opsgen.runtime.dtypes import CLASSES, DTYPES
 from opsgen.runtime.expressions import Expression, expression
 from opsgen.runtime.manifest import (
     AttributeParam,
@@ -31,7 +31,6 @@ Shape = tuple[int, ...]
 
 _KINDS = {"cpu": ("x86",), "cuda": ("cuda", "rocm"), "rocm": ("rocm",), "npu": ("ascend",)}
 _FLOATING = ("float32", "float16", "bfloat16", "float64")  # what a parameter without a dtype can be compiled for
-_INTEGER = ("int64", "int32")  # and one of og.integer
 _DEVICE_OF = {"x86": "cpu", "cuda": "cuda", "rocm": "cuda", "ascend": "npu"}
 
 
@@ -283,7 +282,7 @@ def _dtype_option(signature: Signature, param: TensorParam, dtype: str, candidat
     """The option that compiles an op for a ``param`` of ``dtype``; None where its definition does not admit that."""
     if param.dtype is None:
         return f"--dtype {dtype}" if dtype in _FLOATING else None
-    if param.dtype != "integer" or dtype not in _INTEGER:
+    if dtype not in CLASSES.get(param.dtype, ()):
         return None
     free = {other.name for other in signature.tensors if other.dtype is None}
     known = {spec.dtype for item in candidates for spec in item.kernel.inputs if spec.name in free}

@@ -1,9 +1,12 @@
-"""Elementary functions on NVIDIA GPUs: CUDA's own accurate ones (one or two ulp), never the approximate intrinsics."""
+"""Elementary functions on NVIDIA GPUs: CUDA's own accurate ones (one or two ulp), never the approximate intrinsics; and
+the conversions of 8-bit floats."""
 
 from __future__ import annotations
 
 from tvm import tirx
 
+from opsgen.lowering.narrow_floats import NARROW as AS_BITS
+from opsgen.lowering.narrow_floats import Narrow
 from opsgen.lowering.statements import Expr
 from opsgen.lowering.vector_math import Function
 
@@ -39,3 +42,15 @@ FLOAT64: dict[str, Function] = {
     **{op: _call("float64", name) for op, name in _NAMES.items()},
     **{op: _call("float64", f"opsgen_{op}") for op in _OURS},
 }
+
+
+def _float8(name: str) -> Narrow:
+    """By functions of templates/cuda/float8.cuh: there are instructions from sm_89 on."""
+    return Narrow(
+        "uint8",
+        lambda bits: tirx.call_pure_extern("float32", f"opsgen_from_{name}", bits),
+        lambda x, bind: tirx.call_pure_extern("uint8", f"opsgen_to_{name}", x),
+    )
+
+
+NARROW: dict[str, Narrow] = {**AS_BITS, **{name: _float8(name) for name in ("float8_e4m3fn", "float8_e5m2")}}

@@ -24,6 +24,7 @@ class DeviceKernel(Kernel):
     def __init__(self, context: Context, part: str, threads: int) -> None:
         name = f"{context.prefix}_{part}"
         super().__init__(name, context.partition, context.group, context.spaces, elementary.FLOAT32, elementary.FLOAT64)
+        self.narrow = elementary.NARROW
         self.code = Code(scope="local")
         self.threads = threads
         self._thread, self._block = tirx.Var("threadIdx_x", "int32"), tirx.Var("blockIdx_x", "int32")

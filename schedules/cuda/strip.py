@@ -165,7 +165,7 @@ class Strips:
 
         def in_registers(memory: Memory, name: str) -> Memory:
             buffer = code.local(storage_name(memory.dtype), width, name)
-            return Memory(name, (dim,), memory.dtype, buffer, {dim: i64(1)})
+            return Memory(name, (dim,), memory.dtype, buffer, {dim: i64(1)}, narrow=memory.narrow)
 
         for key, memory in self.loads.items():
             here = in_registers(memory, f"{memory.name}_strip")

@@ -1,7 +1,7 @@
 """TIR functions to CUDA source and cubins.
 
 Kernels are device functions already, with their threads bound and their parameters in the order of the launch, and of
-operators they hold calls of the functions in templates/cuda/prelude.cuh. So they go to TVM's code generator as they
+operators they hold calls of the functions in templates/cuda/*.cuh. So they go to TVM's code generator as they
 are. No pass runs, and above all no simplifier: TVM's computes with real numbers (x - x is 0, x != x is false), which is
 wrong for NaN and infinities, and takes exponential time over long chains of `Select`.
 """
@@ -35,7 +35,8 @@ UNIT = 12
 @lru_cache(maxsize=1)
 def prelude() -> str:
     """The device functions that kernels may call, as CUDA source that includes no header of CUDA's."""
-    return (resources.files("opsgen") / "templates" / "cuda" / "prelude.cuh").read_text(encoding="utf-8")
+    folder = resources.files("opsgen") / "templates" / "cuda"
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in ("prelude.cuh", "float8.cuh"))
 
 
 def kernel_source(name: str, function: Any, arch: str) -> str:

@@ -62,7 +62,7 @@ def compile_for_host(source: str, arch: Arch, using: object = None) -> tuple[byt
         folder = Path(name)
         (folder / "kernels.cc").write_text(_host_source(source))
         flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-fno-strict-aliasing", "-fvisibility=hidden"]
-        flags.append(f"-I{HERE}")
+        flags += [f"-I{HERE}", f"-I{HERE.parents[1] / 'templates' / 'cuda'}"]
         subprocess.run(["g++", *flags, str(folder / "kernels.cc"), "-o", str(folder / "kernels.so")], check=True)
         image = (folder / "kernels.so").read_bytes()
     return b"EMULATED" + struct.pack("<Q", len(image)) + image, {}

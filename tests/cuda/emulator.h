@@ -198,3 +198,4 @@ T opsgen_exchange(T value, int other) {
 }
 
 #include "emulator_mma.h"
+#include "float8.cuh"

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import opsgen as og
-from opsgen.errors import ERRORS, DefinitionError
+from opsgen.compiler.problem import enumerate_problems
+from opsgen.errors import ERRORS, CompileError, DefinitionError
 
 
 @og.op
@@ -676,3 +677,24 @@ def test_a_half_type_takes_constants_of_float32(dtype: str) -> None:
     assert graph.results[0].dtype.name == dtype
     x = np.arange(4, dtype=np.float32).astype(dtype if dtype == "float16" else np.float32)
     assert np.array_equal(f.evaluate(x), x)
+
+
+def test_float8_constants_and_parameters() -> None:
+    with pytest.raises(DefinitionError, match=r"E1011.*500\.0.*float8_e4m3fn.*448"):
+
+        @og.op
+        def f(x: og.Tensor["a"]) -> og.Tensor:
+            return x + og.cast(500.0, og.float8_e4m3fn)
+
+    @og.op
+    def g(x: og.Tensor["a", og.float8], y: og.Tensor["a"]) -> og.Tensor:
+        return og.cast(x, og.float32) + y
+
+    assert [d.name for d in (g.trace().inputs[0].dtype, g.trace(dtypes_of={"x": og.float8_e5m2}).inputs[0].dtype)] == [
+        "float8_e4m3fn",
+        "float8_e5m2",
+    ]
+    with pytest.raises(CompileError, match=r"E3002.*x.*float16.*float8_e4m3fn"):
+        g.trace(dtypes_of={"x": og.float16})
+    with pytest.raises(CompileError, match=r"E3002.*float8_e5m2.*float32.*float16.*bfloat16"):
+        enumerate_problems([g], ["float8_e5m2"], {})

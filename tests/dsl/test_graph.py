@@ -118,6 +118,22 @@ def test_promotion_of_integers(left: Any, right: Any, result: str) -> None:
     assert types_of(f) == {"xy": result, "yx": result}
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "result"),
+    [
+        (og.float8_e4m3fn, og.float8_e4m3fn, "float8_e4m3fn"), (og.float8_e4m3fn, og.float8_e5m2, "float32"),
+        (og.float8_e5m2, og.float16, "float16"), (og.float8_e4m3fn, og.bfloat16, "bfloat16"),
+        (og.float8_e4m3fn, og.float32, "float32"), (og.float8_e5m2, og.int32, "float8_e5m2"),
+    ],
+)  # fmt: skip
+def test_promotion_of_float8(left: Any, right: Any, result: str) -> None:
+    @og.op
+    def f(x: og.Tensor["n", left], y: og.Tensor["n", right]) -> og.Results:
+        return og.results(xy=x + y, yx=y * x)
+
+    assert types_of(f) == {"xy": result, "yx": result}
+
+
 @pytest.mark.parametrize("dtype", [og.float16, og.bfloat16, og.float32, og.float64])
 def test_numbers_adapt_to_the_tensors_beside_them(dtype: Any) -> None:
     @og.op

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import opsgen as og
 from opsgen.errors import CallError, CompileError
+from tests import float8
 
 Array = NDArray[Any]
 
@@ -415,3 +416,14 @@ def test_reading_from_nothing_gives_zeros() -> None:
 
     np.testing.assert_array_equal(f.evaluate(np.zeros(0), np.zeros(2, np.int64)), [0, 0])
     assert f.evaluate(np.zeros(3), np.zeros(0, np.int64)).shape == (0,)
+
+
+@pytest.mark.parametrize("kind", float8.FORMATS)
+def test_float8_rounds_as_its_definition_says(kind: str) -> None:
+    pytest.importorskip("ml_dtypes")
+    x = float8.numbers()
+    found = {"float8_e4m3fn": float8.to_e4m3fn, "float8_e5m2": float8.to_e5m2}[kind].evaluate(x=x)
+    wanted = float8.decoded(kind)[float8.encoded(x, kind)]
+    np.testing.assert_array_equal(found.astype(np.float64), wanted)
+    within = float8.through.evaluate(x=x)[kind.removeprefix("float8_")]
+    np.testing.assert_array_equal(within, (wanted * 3).astype(np.float32))

@@ -13,6 +13,7 @@ from opsgen.dsl.dtypes import DTYPES
 from opsgen.dsl.op import Graph, variants
 from opsgen.errors import CompileError
 from opsgen.ops import all_ops
+from tests import float8
 
 tvm = pytest.importorskip("tvm")
 
@@ -143,6 +144,18 @@ def test_every_op_agrees_with_its_reference(
             )
             assert got[name].shape == value.shape
             assert not np.any(error > bound), f"{label}: {name} is off by {np.max(error)}, more than {bound}"
+
+
+@pytest.mark.parametrize("name", float8.FORMATS)
+def test_float8_are_tensors_of_bits(name: str) -> None:
+    lowered = lower(float8.widen.trace(dtypes_of={"x": DTYPES[name]}))
+    codes = np.arange(256, dtype=np.uint8)
+    found = call(build(lowered), lowered, {"x": codes}, {}, {}, {"out": ("float32", [256])})["out"]
+    np.testing.assert_array_equal(found, float8.decoded(name))
+    lowered = lower({"float8_e4m3fn": float8.to_e4m3fn, "float8_e5m2": float8.to_e5m2}[name].trace())
+    x = float8.numbers()
+    found = call(build(lowered), lowered, {"x": x}, {}, {}, {"out": ("uint8", [len(x)])})["out"]
+    np.testing.assert_array_equal(found, float8.encoded(x, name))
 
 
 @pytest.mark.parametrize("op", [pytest.param(op, id=name) for name, op in OPS.items()])

@@ -184,6 +184,8 @@ LAUNCHER(same_float64) { return Same<uint64_t>(args, kDLFloat); }
 LAUNCHER(same_float32) { return Same<uint32_t>(args, kDLFloat); }
 LAUNCHER(same_float16) { return Same<uint16_t>(args, kDLFloat); }
 LAUNCHER(same_bfloat16) { return Same<uint16_t>(args, kDLBfloat); }
+LAUNCHER(same_float8_e4m3fn) { return Same<uint8_t>(args, kDLFloat8_e4m3fn); }
+LAUNCHER(same_float8_e5m2) { return Same<uint8_t>(args, kDLFloat8_e5m2); }
 LAUNCHER(same_int64) { return Same<uint64_t>(args, kDLInt); }
 LAUNCHER(same_int32) { return Same<uint32_t>(args, kDLInt); }
 LAUNCHER(same_int16) { return Same<uint16_t>(args, kDLInt); }

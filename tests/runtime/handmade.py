@@ -22,7 +22,10 @@ from opsgen.runtime.manifest import (
     TensorSpec,
 )
 
-SAME_DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
+SAME_DTYPES = [
+    "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8",
+    "uint8", "bool",
+]  # fmt: skip
 
 ARCH = "baseline"
 

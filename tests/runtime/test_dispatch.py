@@ -122,6 +122,12 @@ def test_dtype(lib):
         ("integer", "int16", "Convert it: index.astype(np.int64)."),
         ("integer", "float32", "Convert it: index.astype(np.int64)."),
         ("int64", "int32", "Convert it: index.astype(np.int64)."),
+        (
+            "float8",
+            "float8_e5m2",
+            "Convert it: index.astype(np.int64), or compile the op with --dtype float32,index=float8_e5m2.",
+        ),
+        ("float8", "float16", "Convert it: index.astype(np.int64)."),
         (None, "float16", "Convert it: index.astype(np.int64), or compile the op with --dtype float16."),
         (None, "int32", "Convert it: index.astype(np.int64)."),
     ],
