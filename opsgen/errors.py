@@ -188,6 +188,8 @@ ERRORS: dict[str, ErrorEntry] = {
 
 WARNINGS: dict[str, str] = {
     "W1001": "op {op!r}: lib.{op} is Library's own; call it as lib[{op!r}](...), or rename it: og.op(name=...).",
+    "W3001": "the compile cache in {path} cannot be used ({found}); everything is compiled anew. Set {variable} to a "
+    "folder that is writable, or to 0 for no cache.",
 }
 
 

@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     output = Path(arguments.output)
     progress = Progress(quiet=arguments.json)
     try:
-        build(items, output, arguments.target, chosen.dtypes, {}, progress=progress)
+        build(items, output, arguments.target, chosen.dtypes, {}, progress=progress, cache=not arguments.no_cache)
     finally:
         progress.end()
     seconds = time.perf_counter() - start

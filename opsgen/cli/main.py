@@ -56,7 +56,13 @@ def parser() -> argparse.ArgumentParser:
     d = commands.add_parser(
         "doctor", help="what this machine has and lacks", description="Checks what compiling and running need."
     )
-    for command in (c, i, ls, d):
+    c.add_argument("--no-cache", action="store_true", help="compile everything anew, and keep nothing for next time")
+
+    k = commands.add_parser(
+        "cache", help="what the compile cache holds", description="Shows or empties the compile cache."
+    )
+    k.add_argument("action", choices=("list", "info", "clear"))
+    for command in (c, i, ls, d, k):
         command.add_argument("--json", action="store_true", help="one JSON document on standard output")
     return top
 
@@ -120,6 +126,8 @@ def _run(words: list[str]) -> int:
         from .inspect import run
     elif arguments.command == "list":
         from .listing import run
+    elif arguments.command == "cache":
+        from .cache import run
     else:
         from .doctor import run
     return run(arguments)

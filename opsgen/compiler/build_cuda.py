@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from opsgen.targets.cuda import ARCHS, toolchain
+from opsgen.targets.cuda import ARCHS, Arch, toolchain
 from opsgen.targets.names import Target
 from opsgen.targets.x86 import toolchain as host
 
-from . import launcher
+from . import launcher, objects
+from .cache import Cache, NoCache
+from .key import digest
 from .plan import Plan
 from .steps import Built, Steps
 
@@ -28,7 +30,13 @@ def steps(targets: Sequence[Target]) -> int:
     return len(targets) + 2
 
 
-def build(plans: list[Plan], functions: Mapping[Target, Mapping[str, Any]], folder: Path, report: Steps) -> Built:
+def build(
+    plans: list[Plan],
+    functions: Mapping[Target, Mapping[str, Any]],
+    folder: Path,
+    cache: Cache | NoCache,
+    report: Steps,
+) -> Built:
     """Compiles the kernels of each target to cubins, and the launcher around them."""
     from opsgen.targets.cuda import codegen
 
@@ -38,7 +46,13 @@ def build(plans: list[Plan], functions: Mapping[Target, Mapping[str, Any]], fold
     for target, found in functions.items():
         report(f"cubins for {target}")
         units = codegen.units(codegen.sources(found, target.arch))
-        images, _ = codegen.compile_units([source for _, source in units], target.arch, using)
+        arch = ARCHS[target.arch]
+
+        def machine_code(source: str, arch: Arch = arch) -> bytes:
+            key = digest(source, arch.name, using.identity())
+            return cache.fetch("unit", arch.name, key, lambda: toolchain.compile_source(source, arch, using)[0])
+
+        images = codegen.each(machine_code, [source for _, source in units])
         for (names, _), image in zip(units, images, strict=True):
             path = folder / f"{target.arch}-{len(cubins)}.cubin"
             path.write_bytes(image)
@@ -49,7 +63,7 @@ def build(plans: list[Plan], functions: Mapping[Target, Mapping[str, Any]], fold
     ptx = any(ARCHS[target.arch].ptx for target in functions)
     values = {"cubins": list(map(str, cubins)), "kernels": kernels, "driver_wanted": using.driver_number(ptx)}
     source.write_text(launcher.render(plans, **values))
-    host.compile_source(source, folder / "launcher.o")
+    objects.compile_source(source, folder / "launcher.o", cache)
     exports = host.exports([*(p.symbol for p in plans), *_EXPORTS], folder / "exports.map")
     host.link([folder / "launcher.o"], folder / "library.so", exports)
     report("linked")

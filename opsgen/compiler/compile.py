@@ -17,7 +17,9 @@ from ..dsl.dtypes import DType
 from ..dsl.op import Op
 from ..errors import InternalError, error
 from ..runtime import Library, load
-from ..runtime.library_file import write
+from ..runtime.library_file import write, write_bytes
+from .cache import Cache, NoCache, open_cache
+from .key import library_key
 from .problem import Variant, enumerate_problems
 
 Configs = Mapping[str, Mapping[str, int]]
@@ -35,6 +37,7 @@ def compile(
     *,
     output: str | Path | None = None,
     progress: Progress | None = None,
+    cache: bool = True,
 ) -> Library:
     """Compiles ops into one library file and loads it.
 
@@ -49,6 +52,8 @@ def compile(
         dims: dims with a fixed extent; calls with another one are refused. Others are dynamic.
         output: where to write the library file. Without it, a temporary file is used; ``lib.save(path)`` keeps it.
         progress: told of each step.
+        cache: whether what was compiled before comes from the compile cache (docs/cache.md), where new work
+            is kept.
 
     Returns:
         The loaded library; its kernels for archs that this host lacks are in the file.
@@ -60,12 +65,12 @@ def compile(
             that.
     """
     if output is not None:
-        build(ops, Path(output), target, dtypes, dims, progress=progress)
+        build(ops, Path(output), target, dtypes, dims, progress=progress, cache=cache)
         return load(output)
     folder = _temporary_folder()
     atexit.register(_remove, folder, os.getpid())
     path = folder / "library.so"
-    build(ops, path, target, dtypes, dims, progress=progress)
+    build(ops, path, target, dtypes, dims, progress=progress, cache=cache)
     return load(path)
 
 
@@ -96,6 +101,7 @@ def build(
     *,
     configs: Configs | None = None,
     progress: Progress | None = None,
+    cache: bool = True,
 ) -> None:
     """Like `compile`, without loading: the target need not be this machine.
 
@@ -112,17 +118,26 @@ def build(
     if isinstance(dtypes, (str, DType)):
         dtypes = [dtypes]
     problems = enumerate_problems(items, dtypes, dims or {})
-    _require_compiler(targets[0].kind)
+    key = library_key(problems, targets, configs or {})
     if not output.parent.is_dir():
         raise error("E3006", path=output, found=f"the folder {output.parent} does not exist")
     if not os.access(output.parent, os.W_OK):  # said before the work and not after it; writing checks again
         raise error("E3006", path=output, found=f"the folder {output.parent} is not writable")
-    folder = _temporary_folder()
-    try:
-        elf, manifest = _build(problems, targets, folder, configs or {}, progress or (lambda what, done, total: None))
-        write(output, elf, manifest)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    told = progress or (lambda what, done, total: None)
+    kept = open_cache(cache)
+
+    def make() -> bytes:
+        _require_compiler(targets[0].kind)
+        folder = _temporary_folder()
+        try:
+            elf, manifest = _build(problems, targets, folder, configs or {}, kept, told)
+            write(folder / "finished.so", elf, manifest)
+            return (folder / "finished.so").read_bytes()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    title = f"{', '.join(dict.fromkeys(p.op.name for p in problems))} for {', '.join(map(str, targets))}"
+    write_bytes(output, kept.fetch("library", title, key, make))
 
 
 def _check_names(items: Sequence[Op | Variant]) -> None:
@@ -166,7 +181,12 @@ def _require_compiler(kind: str) -> None:
 
 
 def _build(
-    problems: list[Any], targets: tuple[Target, ...], folder: Path, configs: Configs, progress: Progress
+    problems: list[Any],
+    targets: tuple[Target, ...],
+    folder: Path,
+    configs: Configs,
+    cache: Cache | NoCache,
+    progress: Progress,
 ) -> tuple[bytes, Any]:
     import tvm
     import tvm_ffi
@@ -200,6 +220,6 @@ def _build(
                         functions[target][packing.launch.name] = packing.launch.function
                         seen.add(symbol)
             report(f"{problem.op.name} for {target}")
-    built = builder.build(plans, functions, folder, report)
+    built = builder.build(plans, functions, folder, cache, report)
     tools = {"tvm": tvm.__version__, "apache-tvm-ffi": tvm_ffi.__version__, **built.tools}
     return built.elf, describe.library(plans, tools, built.driver)

@@ -4,35 +4,18 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from typing import Any
 
 from .. import __version__
 from ..analysis import cost
 from ..analysis.indices import index_limits
 from ..dsl.extent import Extent
-from ..dsl.op import Graph, Op
-from ..dsl.signature import _UNSET, Parameter
+from ..dsl.op import Graph
 from ..dsl.trace import ROWS
 from ..lowering.kernel import Launch, scalar_type
 from ..runtime import manifest
 from .launcher import pack_symbol
 from .plan import Plan
-
-
-def signature(op: Op, results: Sequence[str]) -> manifest.Signature:
-    """What an op takes, as the manifest says it."""
-    doc = (op.__doc__ or "").strip().split("\n")[0]
-    return manifest.Signature(tuple(_param(p) for p in op.parameters), tuple(results), doc)
-
-
-def _param(p: Parameter) -> manifest.Param:
-    default: Any = manifest.REQUIRED if p.default is _UNSET else p.default
-    if p.spec is not None:
-        dtype = None if p.spec.dtype is None else p.spec.dtype.name
-        return manifest.TensorParam(p.name, p.spec.dims, dtype, p.optional, p.spec.mutable, p.keyword)
-    if p.role == "scalar":
-        return manifest.ScalarParam(p.name, default if p.required else float(default), p.keyword)
-    return manifest.AttributeParam(p.name, p.type, default, p.choices, p.keyword)
+from .signature import signature
 
 
 def kernel(plan: Plan) -> manifest.Kernel:
@@ -106,8 +89,7 @@ def library(plans: Sequence[Plan], tools: dict[str, str], driver: str | None = N
     """The manifest of a whole library; ``driver``: the least version that runs it."""
     ops: dict[str, manifest.Signature] = {}
     for plan in plans:
-        names = [r.name for r in plan.problem.graph.results if r.updates is None]
-        ops.setdefault(plan.problem.op.name, signature(plan.problem.op, names))
+        ops.setdefault(plan.problem.op.name, signature(plan.problem))
     return manifest.Manifest(
         opsgen=__version__,
         kind=plans[0].target.kind,

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
 import tvm
 import tvm_ffi
@@ -24,6 +24,8 @@ from opsgen.errors import error
 from . import ARCHS, asynchronous, toolchain
 
 _DEVICE_KERNEL = 2  # tvm::CallingConv::kDeviceKernelLaunch
+
+Made = TypeVar("Made")
 
 BLOCKS = "opsgen.blocks_per_sm"
 """The attribute of a function that says how many of its blocks a multiprocessor has to hold; 1 without it."""
@@ -103,15 +105,20 @@ def units(kernels: Mapping[str, str]) -> list[tuple[tuple[str, ...], str]]:
 def compile_units(
     sources: Sequence[str], arch: str, using: toolchain.Compiler | None = None
 ) -> tuple[list[bytes], dict[str, toolchain.Usage]]:
-    """The cubin of each unit, as many at a time as there are CPUs, and what each kernel uses.
+    """The cubin of each unit, and what each kernel uses.
 
     Raises:
         TargetError, CompileError: see `toolchain.compile_source`.
     """
     chosen = using or toolchain.compiler()
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        done = list(pool.map(lambda source: toolchain.compile_source(source, ARCHS[arch], chosen), sources))
+    done = each(lambda source: toolchain.compile_source(source, ARCHS[arch], chosen), sources)
     used: dict[str, toolchain.Usage] = {}
-    for _, each in done:
-        used |= each
+    for _, found in done:
+        used |= found
     return [cubin for cubin, _ in done], used
+
+
+def each(make: Callable[[str], Made], sources: Sequence[str]) -> list[Made]:
+    """What is made of each source, as many at a time as there are CPUs."""
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        return list(pool.map(make, sources))

@@ -24,6 +24,9 @@ from . import Arch
 
 _FIX = "the CUDA toolkit (https://developer.nvidia.com/cuda-downloads), or pip install nvidia-cuda-nvrtc"
 
+_NVCC_FLAGS = ("-std=c++17", "-O3", "-diag-suppress", "177,1046")
+_NVRTC_FLAGS = ("--std=c++17",)
+
 
 @dataclass(frozen=True)
 class Usage:
@@ -46,6 +49,10 @@ class Compiler:
 
     def __str__(self) -> str:
         return f"{self.name} {self.version[0]}.{self.version[1]}"
+
+    def identity(self) -> str:
+        """The compiler and all that it is told: machine code of one source is the same where this is."""
+        return " ".join([self.path, str(self), *_NVCC_FLAGS, *_NVRTC_FLAGS])
 
     def driver(self, ptx: bool = False) -> tuple[int, int]:
         """The CUDA version that a driver must offer: for its cubins the first of the major version; for its PTX, which
@@ -148,8 +155,8 @@ def _nvcc_run(using: Compiler, options: list[str], source: str, arch: Arch, fold
     (folder / "kernels.cu").write_text(source, encoding="utf-8")
     code = "code=sm_" if "-cubin" in options else "code=compute_"
     command = [
-        using.path, *options, f"-gencode=arch=compute_{arch.number},{code}{arch.number}", "-std=c++17", "-O3",
-        "-diag-suppress", "177,1046", "-o", str(folder / "kernels.out"), str(folder / "kernels.cu"),
+        using.path, *options, f"-gencode=arch=compute_{arch.number},{code}{arch.number}", *_NVCC_FLAGS,
+        "-o", str(folder / "kernels.out"), str(folder / "kernels.cu"),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -211,7 +218,7 @@ def _with_nvrtc(source: str, arch: Arch, using: Compiler, kind: str = "CUBIN") -
     check(library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None))
     try:
         real = "compute" if arch.ptx else "sm"
-        options = [f"--gpu-architecture={real}_{arch.number}", "--std=c++17"]
+        options = [f"--gpu-architecture={real}_{arch.number}", *_NVRTC_FLAGS]
         given = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
         check(library.nvrtcCompileProgram(program, len(options), given))
         size = ctypes.c_size_t()

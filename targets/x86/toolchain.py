@@ -35,6 +35,16 @@ def version(path: str) -> str:
     return subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout.split("\n")[0]
 
 
+def identity() -> str:
+    """The compiler and all that it is told: objects of one source are the same where this is.
+
+    Raises:
+        TargetError: E2002, it is not installed.
+    """
+    path = compiler()
+    return " ".join([path, version(path), *_FLAGS, tvm_ffi.__version__])
+
+
 def include_flags() -> list[str]:
     """Where tvm-ffi's and DLPack's headers are."""
     return [
