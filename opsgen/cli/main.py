@@ -62,7 +62,14 @@ def parser() -> argparse.ArgumentParser:
         "cache", help="what the compile cache holds", description="Shows or empties the compile cache."
     )
     k.add_argument("action", choices=("list", "info", "clear"))
-    for command in (c, i, ls, d, k):
+    n = commands.add_parser(
+        "new-op",
+        help="the skeleton of an op of one's own",
+        description="Writes NAME.py and test_NAME.py, with comments.",
+    )
+    n.add_argument("name", metavar="NAME")
+    n.add_argument("--folder", default=".", help="where (default: here)")
+    for command in (c, i, ls, d, k, n):
         command.add_argument("--json", action="store_true", help="one JSON document on standard output")
     return top
 
@@ -128,6 +135,8 @@ def _run(words: list[str]) -> int:
         from .listing import run
     elif arguments.command == "cache":
         from .cache import run
+    elif arguments.command == "new-op":
+        from .new_op import run
     else:
         from .doctor import run
     return run(arguments)

@@ -1,0 +1,45 @@
+"""`opsgen new-op`: what it writes works as it is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opsgen.cli.main import main
+
+
+def test_the_skeleton_passes_its_own_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new-op", "my_norm", "--folder", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith(f"{tmp_path}/my_norm.py\n{tmp_path}/test_my_norm.py\nNext: ")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{tmp_path}/test_my_norm.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stdout
+    assert main(["inspect", f"{tmp_path}/my_norm.py:my_norm"]) == 0
+    text = (tmp_path / "my_norm.py").read_text()
+    assert "return (x - og.mean(" in text
+    (tmp_path / "my_norm.py").write_text(text.replace("return (x - og.mean(", "return (x + og.mean("))
+    assert subprocess.run(command, capture_output=True, cwd=tmp_path, check=False).returncode == 1
+
+
+def test_nothing_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "test_mine.py").write_text("keep")
+    assert main(["new-op", "mine", "--folder", str(tmp_path)]) == 1
+    assert "error E3006: " in (said := capsys.readouterr().err) and "is not replaced" in said
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["test_mine.py"]
+    assert main(["new-op", "mine", "--folder", str(tmp_path / "none")]) == 1
+    assert "the folder does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["2norm", "class", "_x", "Norm", "a-b", ""])
+def test_names_that_are_none(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new-op", name]) == 2
+    assert "is no name for an op" in capsys.readouterr().err
+
+
+def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new-op", "mine", "--folder", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"files": [f"{tmp_path}/mine.py", f"{tmp_path}/test_mine.py"]}
