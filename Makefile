@@ -4,7 +4,7 @@
 #   make test PYTEST_ARGS='-k softmax'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint clean distclean
+.PHONY: help setup demo test lint docs clean distclean
 
 # A file's tests stay in one process: what they compile is compiled once.
 PYTEST_ARGS ?= -n auto --dist loadfile
@@ -14,6 +14,7 @@ help:
 	@echo "make setup      set up everything: compiling, demo, tests, lint"
 	@echo "make test       the tests that are not slow (PYTEST_ARGS='...' is passed on)"
 	@echo "make lint       ruff check, ruff format --check, mypy"
+	@echo "make docs       the documentation as HTML in build/docs; any warning fails"
 	@echo "make clean      remove caches and build outputs"
 	@echo "make distclean  remove .venv too"
 
@@ -36,6 +37,11 @@ lint:
 	.venv/bin/ruff format --check . || status=1; \
 	.venv/bin/mypy || status=1; \
 	{ set +x; exit $$status; } 2>/dev/null
+
+docs:
+	@scripts/setup.sh dev
+	.venv/bin/python -m sphinx -W --keep-going -n -q -b html docs build/docs
+	@echo "build/docs/index.html"
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov

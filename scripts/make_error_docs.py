@@ -39,12 +39,17 @@ def page() -> str:
         for code in codes:
             entry = ERRORS[code]
             own = "" if entry.family is family else f" (`{entry.family.__name__}`)"
-            message = entry.template.removeprefix("{where}").replace("|", "\\|").replace("<", "&lt;")
+            message = _cell(entry.template.removeprefix("{where}"))
             parts.append(f"| {code}{own} | {message} |\n")
     parts.append("\n## Warnings\n\n`OpsgenWarning` (`UserWarning`). The message starts with the code.\n")
     parts.append("\n| code | message |\n|---|---|\n")
-    parts.extend(f"| {code} | {text} |\n" for code, text in sorted(WARNINGS.items()))
+    parts.extend(f"| {code} | {_cell(text)} |\n" for code, text in sorted(WARNINGS.items()))
     return "".join(parts)
+
+
+def _cell(text: str) -> str:
+    """Text in a table of Markdown."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("](", "\\](")
 
 
 def main() -> int:

@@ -6,13 +6,15 @@ import contextlib
 import doctest
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["README.md", "docs/tutorial.md", "docs/online-chains.md"]
+PAGES = ["README.md", "docs/tutorial.md", "docs/language.md", "docs/online-chains.md"]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -60,3 +62,21 @@ def test_a_wrong_output_is_found() -> None:
     (block,) = blocks("```python\nprint(2)\n```\n\n```text\n3\n```\n")
     assert block == ("print(2)\n", 1, "3\n")
     assert not doctest.OutputChecker().check_output(block.output or "", "2\n", FLAGS)
+
+
+def _build(source: Path, output: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-b", "html", str(source), str(output)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    done = _build(ROOT / "docs", tmp_path)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "_generated" / "operators.html").read_text(encoding="utf-8")
+    assert "Root Mean Square Layer Normalization" in text and "Llama-3-8B, prefill" in text
+
+
+def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
+    (tmp_path / "conf.py").write_text('extensions = ["myst_parser"]\n')
+    (tmp_path / "index.md").write_text("# Title\n\n[there](gone.md)\n")
+    assert _build(tmp_path, tmp_path / "out").returncode == 1
