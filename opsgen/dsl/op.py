@@ -106,12 +106,16 @@ def results(**values: Tensor) -> Results:
 
 @dataclass(frozen=True)
 class Workload:
-    """A size at which an op is tested and timed: dims by name, with the model that it comes from."""
+    """A size at which an op is tested and timed: dims by name, with the model that it comes from.
+
+    ``scalars``: values of run-time scalars that matter to it, such as a window.
+    """
 
     label: str
     dims: Mapping[str, int]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
+    scalars: Mapping[str, float] = field(default_factory=dict)
 
 
 class Op:
@@ -137,6 +141,7 @@ class Op:
         self.__module__ = function.__module__
         self.parameters = signature.parse(function, scope)
         self.workloads: list[Workload] = []
+        self.peers: dict[str, Callable[..., Any]] = {}
         self._reference: Callable[..., Any] | None = None
         self._check()
         if name in names.LIBRARY_MEMBERS:
@@ -154,9 +159,39 @@ class Op:
             return self._reference(*args, **kwargs)
         return self.evaluate(*args, dtype="float64", **kwargs)
 
-    def workload(self, label: str, *, absent: Sequence[str] = (), attributes: Any = None, **dims: int) -> None:
+    @overload
+    def peer(self, function: Callable[..., Any], /) -> Callable[..., Any]: ...
+    @overload
+    def peer(self, /, *, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
+    def peer(self, function: Callable[..., Any] | None = None, /, *, name: str = "torch") -> Any:
+        """Decorator: what a user of torch would write instead, torch tensors in and out, with the op's own call.
+
+        `opsgen bench` times it beside the op, and compiles the one called "torch" with torch.compile. It imports torch
+        in its body, works on any device and in float64, and returns the first result, or a dict of results by name;
+        what it leaves out is not compared. NotImplemented: it has no form of this call.
+
+        Args:
+            function: the peer.
+            name: tells several peers of an op apart; that of a library that it calls, such as "cuDNN".
+        """
+
+        def add(f: Callable[..., Any]) -> Callable[..., Any]:
+            self.peers[name] = f
+            return f
+
+        return add if function is None else add(function)
+
+    def workload(
+        self,
+        label: str,
+        *,
+        absent: Sequence[str] = (),
+        attributes: Mapping[str, Any] | None = None,
+        scalars: Mapping[str, float] | None = None,
+        **dims: int,
+    ) -> None:
         """Adds a size at which the op is tested and timed."""
-        self.workloads.append(Workload(label, dims, attributes or {}, tuple(absent)))
+        self.workloads.append(Workload(label, dims, attributes or {}, tuple(absent), scalars or {}))
 
     # -- tracing -------------------------------------------------------------------------------------------------------
     def parameter(self, name: str) -> Parameter:

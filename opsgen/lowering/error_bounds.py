@@ -249,14 +249,17 @@ class Bounded:
     dtype: DType
 
     def wrong(self, got: Array) -> Array:
-        """Positions at which ``got`` is further from the value than it may be."""
+        """Positions at which ``got``, in the result's own type, is further from the value than it may be."""
         if got.shape != self.value.shape:
             raise AssertionError(f"shape {got.shape} where {self.value.shape} is right")
         if str(got.dtype) != self.dtype.name:
             raise AssertionError(f"dtype {got.dtype} where {self.dtype.name} is right")
+        return self.off(got.astype(np.float64) if self.value.dtype.kind == "f" else got)
+
+    def off(self, found: Array) -> Array:
+        """The same for values of the same shape that were read into float64, or as they are for integers."""
         if self.value.dtype.kind != "f":
-            return np.argwhere((got != self.value) & ~np.isinf(self.bound))
-        found = got.astype(np.float64)
+            return np.argwhere((found != self.value) & ~np.isinf(self.bound))
         with np.errstate(all="ignore"):
             near = np.abs(found - self.value) <= self.bound
             beyond = np.abs(self.value) + self.bound >= LARGEST[self.dtype.name]
@@ -278,6 +281,7 @@ def bounded(op: Op, values: Mapping[str, Any]) -> dict[str, Bounded]:
 
 
 def graph_bounds(graph: Graph, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> dict[str, Bounded]:
+    """Each result of a call of a graph; ``values``: its scalars."""
     sizes, lead = bind_sizes(graph, arrays)
     leaves: dict[str, Any] = {s.name: values[s.name] for s in graph.scalars}
     for node in graph.inputs:
@@ -285,7 +289,26 @@ def graph_bounds(graph: Graph, arrays: Mapping[str, Array], values: Mapping[str,
         flatten = graph.leading and node.dims[:1] == (ROWS,)
         leaves[node.name] = x.reshape((sizes[ROWS], *x.shape[len(lead) :])) if flatten else x
     check_constraints(graph, sizes)
-    run = Evaluator(graph, sizes, leaves, double=True)
+    found = bounds_at(graph, sizes, leaves)
+    for r in graph.results:
+        if graph.leading and ROWS in r.value.dims:
+            at, flat = r.value.dims.index(ROWS), found[r.name]
+            shape = flat.value.shape[:at] + lead + flat.value.shape[at + 1 :]
+            found[r.name] = Bounded(flat.value.reshape(shape), flat.bound.reshape(shape), r.dtype)
+    return found
+
+
+def bounds_at(
+    graph: Graph, sizes: Mapping[str, int], leaves: Mapping[str, Any], positions: Mapping[str, Array] | None = None
+) -> dict[str, Bounded]:
+    """Each result, its leading dims flattened, at some positions of some dims alone.
+
+    Args:
+        sizes: extents of free dims.
+        leaves: values of inputs and scalars, with the given positions.
+        positions: by dim, those that `opsgen.analysis.samples.choose` gives.
+    """
+    run = Evaluator(graph, sizes, leaves, double=True, positions=positions)
     run.run(graph.outputs())
     bounds = _Bounds(run)
     with np.errstate(all="ignore"):
@@ -297,9 +320,5 @@ def graph_bounds(graph: Graph, arrays: Mapping[str, Array], values: Mapping[str,
         if r.dtype.kind == "float" and y.dtype.kind == "f":
             own = UNIT[r.dtype.name] * np.where(np.isfinite(y), np.abs(y), 0) + SMALLEST[r.dtype.name]
             b = b * (1 + UNIT[r.dtype.name]) + own if r.dtype != compute_type(r.value.dtype) else b
-        if graph.leading and ROWS in r.value.dims:
-            at = r.value.dims.index(ROWS)
-            shape = y.shape[:at] + lead + y.shape[at + 1 :]
-            y, b = y.reshape(shape), b.reshape(shape)
         found[r.name] = Bounded(y if y.dtype.kind == "f" else y.astype(numpy_type(r.dtype)), b, r.dtype)
     return found

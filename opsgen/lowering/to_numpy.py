@@ -85,11 +85,24 @@ def round_to(x: Array, dtype: DType) -> Array:
 
 
 class Evaluator:
-    """Evaluates nodes for given inputs, each node once. Arrays are aligned to a node's dims, in its order."""
+    """Evaluates nodes for given inputs, each node once. Arrays are aligned to a node's dims, in its order.
 
-    def __init__(self, graph: Graph, sizes: Mapping[str, int], leaves: Mapping[str, Any], double: bool) -> None:
+    ``positions``: dims that are evaluated at some positions alone, those that `analysis.samples` finds; ``leaves`` have
+    these positions of theirs.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        sizes: Mapping[str, int],
+        leaves: Mapping[str, Any],
+        double: bool,
+        positions: Mapping[str, Array] | None = None,
+    ) -> None:
         self.graph = graph
-        self.sizes = {d: e.evaluate(sizes) for d, e in ((d, graph.extent(d)) for d in graph.extents)}
+        self.extents = {d: e.evaluate(sizes) for d, e in ((d, graph.extent(d)) for d in graph.extents)}
+        self.positions = positions or {}
+        self.sizes = {**self.extents, **{d: len(p) for d, p in self.positions.items()}}
         self.leaves = leaves
         self.double = double
         self.values: dict[int, Array] = {}
@@ -121,9 +134,9 @@ class Evaluator:
             kind = np.float64 if n.weak and n.dtype.kind == "float" else self.type_of(n.dtype)
             return np.asarray(n.value if isinstance(n, Const) else self.leaves[n.name], kind)
         if isinstance(n, Index):
-            return np.arange(self.sizes[n.dim], dtype=np.int64)
+            return np.asarray(self.positions.get(n.dim, np.arange(self.sizes[n.dim])), np.int64)
         if isinstance(n, Size):
-            return np.asarray(self.sizes[n.dim], np.int64)
+            return np.asarray(self.extents[n.dim], np.int64)
         if isinstance(n, Map):
             return self._map(n)
         if isinstance(n, Reduce):

@@ -1,8 +1,10 @@
-"""What the attention ops share: the heads of grouped queries, and a dense reference in double. No op of its own."""
+"""What the attention ops share: grouped heads, a dense reference in double, and torch's form. No op of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,3 +61,31 @@ def dense_reference(
             y[row] = e @ v[row[:2]][seen[row]] / e.sum()
             lse[row] = chosen.max() + np.log(e.sum())
     return {"y": y, "lse": lse}
+
+
+def torch_attention(q: Any, k: Any, v: Any, *, scale: float, mask: Any = None, causal: bool = False) -> Any:
+    """torch's own attention, for peers: ``mask`` is bool or added to the scores, and broadcast to them."""
+    from torch.nn import functional
+
+    return functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
+
+
+def cudnn_attention(q: Any, k: Any, v: Any, *, scale: float, causal: bool = False) -> Any:
+    """torch's call of cuDNN's attention; NotImplemented where there is none: off NVIDIA GPUs, and for wide types."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    if not q.is_cuda or q.element_size() != 2:
+        return NotImplemented
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        return torch_attention(q, k, v, scale=scale, causal=causal)
+
+
+@lru_cache(maxsize=2)
+def causal_mask(queries: int, keys: int, device: Any, window: int | None = None) -> Any:
+    """True where a query attends a key, bottom-right, for peers: kept, as a user would make it once."""
+    import torch
+
+    distance = torch.arange(keys - queries, keys, device=device)[:, None] - torch.arange(keys, device=device)
+    return (distance >= 0) if window is None else (distance >= 0) & (distance < window)

@@ -6,6 +6,8 @@ Normalization in the Transformer Architecture, 2020 (arXiv:2002.04745).
 Preconditions: none. In half types ``out`` comes from the sum before it is rounded.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,6 +40,14 @@ def reference(
     deviation = np.sqrt((centered**2).sum(axis=-1, keepdims=True) / length + eps)
     out = centered / deviation * np.asarray(weight, np.float64)
     return {"out": out if bias is None else out + bias, "sum": total}
+
+
+@add_layer_norm.peer
+def peer(x: Any, residual: Any, weight: Any, bias: Any = None, *, eps: float = 1e-5) -> Any:
+    from torch.nn import functional
+
+    total = x + residual
+    return {"out": functional.layer_norm(total, total.shape[-1:], weight, bias, eps), "sum": total}
 
 
 add_layer_norm.workload("GPT-2", rows=1024, hidden=768)

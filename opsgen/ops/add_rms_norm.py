@@ -7,6 +7,8 @@ Architecture, 2020 (arXiv:2002.04745), for the place of the norm.
 Preconditions: none. In half types ``out`` comes from the sum before it is rounded.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,6 +35,14 @@ def reference(x: NDArray, residual: NDArray, weight: NDArray, *, eps: float = 1e
     total = np.asarray(x, np.float64) + np.asarray(residual, np.float64)
     squares = np.sum(np.square(total), axis=-1, keepdims=True) / max(total.shape[-1], 1)
     return {"out": total / np.sqrt(squares + eps) * np.asarray(weight, np.float64), "sum": total}
+
+
+@add_rms_norm.peer
+def peer(x: Any, residual: Any, weight: Any, *, eps: float = 1e-6) -> Any:
+    from torch.nn import functional
+
+    total = x + residual
+    return {"out": functional.rms_norm(total, total.shape[-1:], weight, eps), "sum": total}
 
 
 add_rms_norm.workload("Llama-3-8B, one token", rows=1, hidden=4096)

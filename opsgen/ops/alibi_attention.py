@@ -7,12 +7,14 @@ Enables Input Length Extrapolation, 2021 (arXiv:2108.12409).
 Preconditions: heads is a multiple of kv_heads. Slopes are float32 for half types too, in which most would be rounded.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 import opsgen as og
 
-from ._attention import dense_reference, grouped_heads
+from ._attention import dense_reference, grouped_heads, torch_attention
 
 
 @og.op
@@ -38,6 +40,16 @@ def reference(q: NDArray, k: NDArray, v: NDArray, slopes: NDArray, *, scale: flo
     distance = np.arange(k.shape[2] - q.shape[2], k.shape[2])[:, None] - np.arange(k.shape[2])
     bias = np.asarray(slopes, np.float64)[:, None, None] * distance
     return dense_reference(q, k, v, scale=scale, score=lambda s: s - bias, seen=distance >= 0)["y"]
+
+
+@alibi_attention.peer
+def peer(q: Any, k: Any, v: Any, slopes: Any, *, scale: float) -> Any:
+    import torch
+
+    keys = k.shape[2]
+    distance = torch.arange(keys - q.shape[2], keys, device=q.device)[:, None] - torch.arange(keys, device=q.device)
+    bias = (-slopes[:, None, None] * distance).to(q.dtype).masked_fill(distance < 0, float("-inf"))
+    return torch_attention(q, k, v, scale=scale, mask=bias)
 
 
 alibi_attention.workload("BLOOM-560M", batch=1, heads=16, kv_heads=16, queries=512, keys=512, head_dim=64, value_dim=64)

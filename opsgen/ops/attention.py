@@ -6,10 +6,14 @@ run-time argument.
 Preconditions: none. The head dim of v may differ from that of q and k. No keys give 0.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 import opsgen as og
+
+from ._attention import cudnn_attention, torch_attention
 
 
 @og.op
@@ -31,6 +35,16 @@ def reference(q: NDArray, k: NDArray, v: NDArray, *, scale: float) -> NDArray:
     scores = np.einsum("bhqd,bhkd->bhqk", q, k) * scale
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))
     return np.einsum("bhqk,bhkd->bhqd", weights / weights.sum(axis=-1, keepdims=True), v)
+
+
+@attention.peer
+def peer(q: Any, k: Any, v: Any, *, scale: float) -> Any:
+    return torch_attention(q, k, v, scale=scale)
+
+
+@attention.peer(name="cuDNN")
+def cudnn(q: Any, k: Any, v: Any, *, scale: float) -> Any:
+    return cudnn_attention(q, k, v, scale=scale)
 
 
 attention.workload("BERT-base", batch=1, heads=12, queries=128, keys=128, head_dim=64, value_dim=64)

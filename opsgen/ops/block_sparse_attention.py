@@ -9,12 +9,14 @@ Preconditions: heads is a multiple of kv_heads; the mask covers the scores: quer
 rounded up, and so for keys. A query without any block gives 0.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 import opsgen as og
 
-from ._attention import dense_reference, grouped_heads
+from ._attention import dense_reference, grouped_heads, torch_attention
 
 
 @og.op
@@ -44,6 +46,12 @@ def reference(
 ) -> NDArray:
     seen = np.repeat(np.repeat(block_mask, block_size, axis=1), block_size, axis=2)
     return dense_reference(q, k, v, scale=scale, seen=seen[None, :, : q.shape[2], : k.shape[2]])["y"]
+
+
+@block_sparse_attention.peer
+def peer(q: Any, k: Any, v: Any, block_mask: Any, *, scale: float, block_size: int = 128) -> Any:
+    seen = block_mask.repeat_interleave(block_size, 1).repeat_interleave(block_size, 2)
+    return torch_attention(q, k, v, scale=scale, mask=seen[None, :, : q.shape[2], : k.shape[2]])
 
 
 block_sparse_attention.workload(

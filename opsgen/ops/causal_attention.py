@@ -11,14 +11,14 @@ and causal_lower_right, for the two forms.
 Preconditions: heads is a multiple of kv_heads. A query before the first key gives 0, and lse -inf.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 import opsgen as og
 
-from ._attention import dense_reference, grouped_heads
+from ._attention import causal_mask, cudnn_attention, dense_reference, grouped_heads, torch_attention
 
 
 @og.op
@@ -48,6 +48,20 @@ def reference(q: NDArray, k: NDArray, v: NDArray, *, scale: float, align: str = 
     queries, keys = q.shape[2], k.shape[2]
     seen = np.tri(queries, keys, keys - queries if align == "bottom-right" else 0, dtype=bool)
     return dense_reference(q, k, v, scale=scale, seen=seen)
+
+
+@causal_attention.peer
+def peer(q: Any, k: Any, v: Any, *, scale: float, align: str = "bottom-right") -> Any:
+    if align == "top-left" or q.shape[2] == k.shape[2]:
+        return torch_attention(q, k, v, scale=scale, causal=True)
+    seen = None if q.shape[2] == 1 else causal_mask(q.shape[2], k.shape[2], q.device)
+    return torch_attention(q, k, v, scale=scale, mask=seen)
+
+
+@causal_attention.peer(name="cuDNN")
+def cudnn(q: Any, k: Any, v: Any, *, scale: float, align: str = "bottom-right") -> Any:
+    same = align == "top-left" or q.shape[2] == k.shape[2]
+    return cudnn_attention(q, k, v, scale=scale, causal=True) if same else NotImplemented
 
 
 causal_attention.workload("GPT-2", batch=1, heads=12, kv_heads=12, queries=1024, keys=1024, head_dim=64, value_dim=64)

@@ -10,7 +10,7 @@ Preconditions: none.
 """
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,13 @@ def reference(x: NDArray, *, approximate: str = "none") -> NDArray:
     if approximate == "tanh":
         return x * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
     return x * 0.5 * np.vectorize(math.erfc, otypes=[np.float64])(-x / np.sqrt(2))
+
+
+@gelu.peer
+def peer(x: Any, *, approximate: str = "none") -> Any:
+    from torch.nn import functional
+
+    return functional.gelu(x, approximate=approximate)
 
 
 gelu.workload("BERT-base ffn", rows=128 * 3072)

@@ -7,6 +7,8 @@ Preconditions: none. The variance is the mean of squared differences: mean(h²) 
 mean is large beside the spread.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,6 +44,14 @@ def reference(
     y = (h - h.mean(axis=-1, keepdims=True)) / np.sqrt(h.var(axis=-1, keepdims=True) + eps)
     y = y * np.asarray(weight, np.float64)
     return y if bias is None else y + bias
+
+
+@layer_norm.peer
+def peer(x: Any, weight: Any, bias: Any = None, residual: Any = None, *, eps: float = 1e-5) -> Any:
+    from torch.nn import functional
+
+    h = x if residual is None else x + residual
+    return functional.layer_norm(h, h.shape[-1:], weight, bias, eps)
 
 
 layer_norm.workload("BERT-base", rows=128, hidden=768)

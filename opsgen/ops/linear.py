@@ -7,7 +7,7 @@ Preconditions: none. Products are summed in float32 for half types, and rounded 
 """
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,18 @@ def reference(
         y = _times_sigmoid(y, math.sqrt(8 / math.pi) * (y + 0.044715 * y**3))  # (1 + tanh u)/2 = sigmoid(2u)
     elif activation == "silu":
         y = _times_sigmoid(y, y)
+    return y if residual is None else y + residual
+
+
+@linear.peer
+def peer(x: Any, weight: Any, bias: Any = None, residual: Any = None, *, activation: str = "none") -> Any:
+    from torch.nn import functional
+
+    y = functional.linear(x, weight, bias)
+    if activation in ("gelu", "gelu_tanh"):
+        y = functional.gelu(y, approximate="tanh" if activation == "gelu_tanh" else "none")
+    elif activation != "none":
+        y = getattr(functional, activation)(y)
     return y if residual is None else y + residual
 
 

@@ -7,12 +7,14 @@ Preconditions: none. A sequence without any allowed key gives 0. What k and v ho
 matter, NaN included.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 import opsgen as og
 
-from ._attention import dense_reference
+from ._attention import dense_reference, torch_attention
 
 
 @og.op
@@ -32,6 +34,11 @@ def masked_attention(
 @masked_attention.reference
 def reference(q: NDArray, k: NDArray, v: NDArray, mask: NDArray, *, scale: float) -> NDArray:
     return dense_reference(q, k, v, scale=scale, seen=np.asarray(mask)[:, None, None, :])["y"]
+
+
+@masked_attention.peer
+def peer(q: Any, k: Any, v: Any, mask: Any, *, scale: float) -> Any:
+    return torch_attention(q, k, v, scale=scale, mask=mask[:, None, None, :])
 
 
 masked_attention.workload("BERT-base", batch=8, heads=12, queries=128, keys=128, head_dim=64, value_dim=64)

@@ -7,6 +7,8 @@ Preconditions: none. A sequence without any True position gives 0. What x holds 
 matter, NaN included.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,6 +33,12 @@ def reference(x: NDArray, mask: NDArray) -> NDArray:
         if counted.any():
             row[:] = sequence[counted].mean(axis=0)
     return out
+
+
+@masked_mean_pool.peer
+def peer(x: Any, mask: Any) -> Any:
+    counted = mask[..., None].to(x.dtype)  # as sentence-transformers pools
+    return (x * counted).sum(1) / counted.sum(1).clamp(min=1e-9)
 
 
 masked_mean_pool.workload("MiniLM-L6", batch=8, length=128, hidden=384)

@@ -11,12 +11,14 @@ length too, and lengths in [0, max_pages · page_size]; the call checks both bef
 length does not matter, NaN included. A query that sees no key gives 0, and lse -inf.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 import opsgen as og
 
-from ._attention import dense_reference, grouped_heads
+from ._attention import dense_reference, grouped_heads, torch_attention
 
 
 @og.op
@@ -55,6 +57,17 @@ def reference(
         found = dense_reference(*one, scale=scale, seen=seen)
         y[b], lse[b] = found["y"][0].transpose(1, 0, 2), found["lse"][0].T
     return {"y": y, "lse": lse}
+
+
+@paged_attention.peer
+def peer(q: Any, k_pages: Any, v_pages: Any, page_table: Any, lengths: Any, *, scale: float) -> Any:
+    import torch
+
+    k, v = (x[page_table].flatten(1, 2).transpose(1, 2) for x in (k_pages, v_pages))
+    query, key = (torch.arange(n, device=q.device) for n in (q.shape[1], k.shape[2]))
+    last = query[:, None] + (lengths - q.shape[1])[:, None, None]
+    y = torch_attention(q.transpose(1, 2), k, v, scale=scale, mask=(key <= last)[:, None])
+    return y.transpose(1, 2)
 
 
 paged_attention.workload(

@@ -5,6 +5,8 @@ Source: Nair and Hinton, Rectified Linear Units Improve Restricted Boltzmann Mac
 Preconditions: none. A NaN stays a NaN.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +23,11 @@ def relu(x: og.Tensor["..."]) -> og.Tensor:
 def reference(x: NDArray) -> NDArray:
     x = np.asarray(x, np.float64)
     return np.where(x < 0, 0.0, x)
+
+
+@relu.peer
+def peer(x: Any) -> Any:
+    return x.relu()
 
 
 relu.workload("T5-base ffn", rows=512 * 3072)

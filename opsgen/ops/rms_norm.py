@@ -5,6 +5,8 @@ Source: Zhang and Sennrich, Root Mean Square Layer Normalization, 2019 (arXiv:19
 Preconditions: none. Half types are squared in float32, so |h| above 256 does not overflow in float16.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,6 +33,14 @@ def reference(x: NDArray, weight: NDArray, residual: NDArray | None = None, *, e
         h = h + residual
     norm = np.sqrt(np.sum(h**2, axis=-1, keepdims=True) / max(h.shape[-1], 1) + eps)
     return h / norm * np.asarray(weight, np.float64)
+
+
+@rms_norm.peer
+def peer(x: Any, weight: Any, residual: Any = None, *, eps: float = 1e-6) -> Any:
+    from torch.nn import functional
+
+    h = x if residual is None else x + residual
+    return functional.rms_norm(h, h.shape[-1:], weight, eps)
 
 
 rms_norm.workload("Llama-3-8B, one token", rows=1, hidden=4096, absent=("residual",))

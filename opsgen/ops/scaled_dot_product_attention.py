@@ -8,12 +8,14 @@ two and whose is_causal is the op `causal_attention`.
 Preconditions: heads is a multiple of kv_heads. A query that may attend no key gives 0.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 import opsgen as og
 
-from ._attention import dense_reference, grouped_heads
+from ._attention import cudnn_attention, dense_reference, grouped_heads, torch_attention
 
 
 @og.op
@@ -43,6 +45,19 @@ def reference(
     added = 0.0 if bias is None else np.asarray(bias, np.float64)
     seen = (True if mask is None else np.asarray(mask)) & ~np.isneginf(added)
     return dense_reference(q, k, v, scale=scale, score=lambda s: s + added, seen=seen)["y"]
+
+
+@scaled_dot_product_attention.peer
+def peer(q: Any, k: Any, v: Any, bias: Any = None, mask: Any = None, *, scale: float) -> Any:
+    both = bias is not None and mask is not None
+    return torch_attention(
+        q, k, v, scale=scale, mask=bias.masked_fill(~mask, float("-inf")) if both else mask if bias is None else bias
+    )
+
+
+@scaled_dot_product_attention.peer(name="cuDNN")
+def cudnn(q: Any, k: Any, v: Any, bias: Any = None, mask: Any = None, *, scale: float) -> Any:
+    return NotImplemented if mask is not None or bias is not None else cudnn_attention(q, k, v, scale=scale)
 
 
 scaled_dot_product_attention.workload(

@@ -8,12 +8,14 @@ Preconditions: heads is a multiple of kv_heads; window is a whole number, which 
 rounded to the nearest float32). A query that sees no key gives 0.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 import opsgen as og
 
-from ._attention import dense_reference, grouped_heads
+from ._attention import causal_mask, dense_reference, grouped_heads, torch_attention
 
 
 @og.op
@@ -39,9 +41,31 @@ def reference(q: NDArray, k: NDArray, v: NDArray, *, scale: float, window: float
     return dense_reference(q, k, v, scale=scale, seen=(distance >= 0) & (distance < window))["y"]
 
 
+@sliding_window_attention.peer
+def peer(q: Any, k: Any, v: Any, *, scale: float, window: float) -> Any:
+    seen = causal_mask(q.shape[2], k.shape[2], q.device, int(window))
+    return torch_attention(q, k, v, scale=scale, mask=seen)
+
+
 sliding_window_attention.workload(
-    "Mistral-7B, prefill", batch=1, heads=32, kv_heads=8, queries=2048, keys=2048, head_dim=128, value_dim=128
+    "Mistral-7B, prefill",
+    batch=1,
+    heads=32,
+    kv_heads=8,
+    queries=2048,
+    keys=2048,
+    head_dim=128,
+    value_dim=128,
+    scalars={"window": 4096.0},
 )
 sliding_window_attention.workload(
-    "Gemma-2-2B, one token", batch=1, heads=8, kv_heads=4, queries=1, keys=4096, head_dim=256, value_dim=256
+    "Gemma-2-2B, one token",
+    batch=1,
+    heads=8,
+    kv_heads=4,
+    queries=1,
+    keys=4096,
+    head_dim=256,
+    value_dim=256,
+    scalars={"window": 4096.0},
 )

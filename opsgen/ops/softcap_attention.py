@@ -6,12 +6,14 @@ in groups. Source: Gemma Team, Gemma 2: Improving Open Language Models at a Prac
 Preconditions: heads is a multiple of kv_heads; cap is not 0.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 import opsgen as og
 
-from ._attention import dense_reference, grouped_heads
+from ._attention import causal_mask, dense_reference, grouped_heads
 
 
 @og.op
@@ -36,9 +38,33 @@ def reference(q: NDArray, k: NDArray, v: NDArray, *, scale: float, cap: float) -
     return dense_reference(q, k, v, scale=scale, score=lambda s: cap * np.tanh(s / cap), seen=seen)["y"]
 
 
+@softcap_attention.peer
+def peer(q: Any, k: Any, v: Any, *, scale: float, cap: float) -> Any:
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = cap * (q @ k.mT * (scale / cap)).tanh()
+    seen = causal_mask(q.shape[2], k.shape[2], q.device)
+    return scores.masked_fill(~seen, float("-inf")).softmax(-1) @ v
+
+
 softcap_attention.workload(
-    "Gemma-2-2B, prefill", batch=1, heads=8, kv_heads=4, queries=1024, keys=1024, head_dim=256, value_dim=256
+    "Gemma-2-2B, prefill",
+    batch=1,
+    heads=8,
+    kv_heads=4,
+    queries=1024,
+    keys=1024,
+    head_dim=256,
+    value_dim=256,
+    scalars={"cap": 50.0},
 )
 softcap_attention.workload(
-    "Gemma-2-9B, one token", batch=1, heads=16, kv_heads=8, queries=1, keys=4096, head_dim=256, value_dim=256
+    "Gemma-2-9B, one token",
+    batch=1,
+    heads=16,
+    kv_heads=8,
+    queries=1,
+    keys=4096,
+    head_dim=256,
+    value_dim=256,
+    scalars={"cap": 50.0},
 )

@@ -9,12 +9,14 @@ Preconditions: heads is a multiple of kv_heads; both offsets start at 0, never f
 which the call checks before it runs. Sequences may be empty. A query that sees no key gives 0, and lse -inf.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 import opsgen as og
 
-from ._attention import dense_reference, grouped_heads
+from ._attention import dense_reference, grouped_heads, torch_attention
 
 
 @og.op
@@ -65,6 +67,20 @@ def reference(
         found = dense_reference(*one, scale=scale, seen=seen)
         y[queries], lse[queries] = found["y"][0].transpose(1, 0, 2), found["lse"][0].T
     return {"y": y, "lse": lse}
+
+
+@varlen_attention.peer
+def peer(q: Any, k: Any, v: Any, q_offsets: Any, k_offsets: Any, *, scale: float, causal: bool = False) -> Any:
+    import torch
+
+    query, key = (torch.arange(x.shape[0], device=x.device) for x in (q, k))
+    of_query, of_key = (torch.bucketize(at, o[1:], right=True) for at, o in ((query, q_offsets), (key, k_offsets)))
+    seen = of_query[:, None] == of_key
+    if causal:
+        to_end = (q_offsets[of_query + 1] - query)[:, None]
+        seen &= key <= k_offsets[of_query + 1][:, None] - to_end
+    y = torch_attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), scale=scale, mask=seen)
+    return y[0].transpose(0, 1)
 
 
 varlen_attention.workload(

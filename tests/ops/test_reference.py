@@ -92,53 +92,21 @@ def test_definition_and_reference_agree(
         assert_close(by_name(op.evaluate(**given, dtype="float64")), by_name(op.expected(**given)))
 
 
-def torch_value(torch: ModuleType, name: str, a: dict[str, Any]) -> dict[str, Any]:
-    """The op ``name`` as a user of torch would write it."""
-    f = torch.nn.functional
-    x, weight, bias, residual = (a.get(n) for n in ("x", "weight", "bias", "residual"))
-    if name in ("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm"):
-        h = x if residual is None else x + residual
-        if "layer_norm" in name:
-            out = f.layer_norm(h, h.shape[-1:], weight, bias, a["eps"])
-        else:
-            out = f.rms_norm(h, h.shape[-1:], weight, a["eps"])
-        return {"out": out, "sum": h} if name.startswith("add_") else {"out": out}
-    if name == "linear":
-        activations = {
-            "none": lambda y: y,
-            "relu": f.relu,
-            "gelu": f.gelu,
-            "gelu_tanh": lambda y: f.gelu(y, approximate="tanh"),
-            "silu": f.silu,
-        }
-        y = activations[a["activation"]](f.linear(x, weight, bias))
-        return {"out": y if residual is None else y + residual}
-    if name == "attention":
-        return {"out": f.scaled_dot_product_attention(a["q"], a["k"], a["v"], scale=a["scale"])}
-    if name == "masked_attention":
-        mask = a["mask"][:, None, None, :]
-        out = f.scaled_dot_product_attention(a["q"], a["k"], a["v"], attn_mask=mask, scale=a["scale"])
-        return {"out": out.nan_to_num() * mask.any(-1, keepdim=True)}
-    if name == "masked_mean_pool":  # as sentence-transformers pools
-        mask = a["mask"][..., None].to(x.dtype)
-        return {"out": (x * mask).sum(1) / mask.sum(1).clamp(min=1e-9)}
-    calls = {
-        "softmax": lambda: x.softmax(-1), "silu": lambda: f.silu(x), "relu": lambda: f.relu(x),
-        "swiglu": lambda: f.silu(a["gate"]) * a["up"],
-        "gelu": lambda: f.gelu(x, approximate=a["approximate"]), "embedding": lambda: f.embedding(a["ids"], a["table"]),
-    }  # fmt: skip
-    return {"out": calls[name]()}
-
-
 @pytest.mark.torch
 @pytest.mark.parametrize(("op", "absent", "attributes"), CALLS)
 def test_torch_agrees(torch: ModuleType, op: Op, absent: frozenset[str], attributes: dict[str, Any]) -> None:
     for sizes in SIZES[:3]:
         given = {**arguments(op, absent, (3, 2), sizes), **attributes}
-        tensors = {n: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for n, v in given.items()}
-        wanted = {n: v.numpy() for n, v in torch_value(torch, op.name, tensors).items()}
+        wanted = peer_value(torch, op, given)
         assert_close(by_name(op.expected(**given)), wanted)
         assert_close(by_name(op.evaluate(**given, dtype="float64")), wanted)
+
+
+def peer_value(torch: ModuleType, op: Op, given: dict[str, Any]) -> dict[str, NDArray[Any]]:
+    """What the op's peer, the one of torch, gives for numpy arrays."""
+    tensors = {n: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for n, v in given.items()}
+    found = op.peers["torch"](**tensors)
+    return {n: v.numpy() for n, v in by_name(found).items()}
 
 
 # -- inputs that broke others ------------------------------------------------------------------------------------------
