@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import opsgen as og
+from opsgen.bench import timing
 
-from . import beside_torch, harness
+from . import beside_torch
 
 SHAPES = ((1, 12, 512, 64), (1, 12, 2048, 64), (32, 12, 128, 32), (8, 12, 256, 32))
 SHAPES_NEARBY = ((1, 11, 500, 64), (1, 10, 1900, 80), (2, 9, 700, 96))
@@ -96,10 +97,10 @@ def measure(lib: Any, torch: Any, rounds: int, only: str) -> list[dict[str, Any]
             error = float((contenders[ours]() - contenders[peer]()).abs().max())
             if error > MOST_ERROR:
                 raise SystemExit(f"{name} {shape}: off torch by {error:.1e}; nothing was measured")
-        samples = harness.interleaved(contenders, rounds)
+        samples = timing.interleaved(contenders, rounds)
         row: dict[str, Any] = {"case": name, "shape": shape, "nearby": nearby, "peer": peer}
         for k in contenders:
-            row[f"{k}_ms"] = harness.milliseconds(samples.quantiles(k))
+            row[f"{k}_ms"] = timing.milliseconds(samples.quantiles(k))
         row["gflops"] = round(flops / samples.quantiles(ours).p50 / 1e9, 1)
         row["ratio"] = round(samples.ratio(ours, peer), 3)
         rows.append(row)

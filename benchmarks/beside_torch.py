@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import opsgen as og
+from opsgen.bench import timing
 
 from . import harness
 
@@ -48,7 +49,7 @@ def run(
 
         build(ops(), options.compile, target="x86/avx2,x86/avx512")
         return
-    harness.keep_memory()
+    timing.keep_memory()
     import torch
 
     lib = og.load(options.library) if options.library else og.compile(ops())

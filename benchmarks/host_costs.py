@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import opsgen as og
+from opsgen.bench import report
 from opsgen.ops import rms_norm
 
 from . import harness
@@ -77,7 +78,7 @@ def main() -> None:
         tx, tw, ty = (torch.from_numpy(a) for a in (x, w, y))
         add("rms_norm 1 x 1024, torch, out=", call_cost(lambda: library.rms_norm(tx, tw, out=ty)), 10e-6)
     cells = [(r["what"], f"{r['seconds'] * 1e3:.4g} ms", f"{r['limit'] * 1e3:g} ms") for r in rows]
-    print(harness.table(("what", "took", "at most"), cells))
+    print(report.table(("what", "took", "at most"), cells))
     if not options.no_save:
         print("written to", harness.write("host_costs", rows, packages=("torch",)))
 

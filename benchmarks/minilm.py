@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import opsgen
+from opsgen.bench import report, timing
 
 from . import harness
 
@@ -56,13 +57,13 @@ def main() -> None:
         error = float(np.abs(ours.forward(ids, mask) - theirs.forward(*inputs).numpy()).max())
         if error > (1e-5 if options.weights == "float32" else 1e-3):
             raise SystemExit(f"{batch} x {length}: the two models differ by {error:.1e}; nothing was measured")
-        samples = harness.interleaved(
+        samples = timing.interleaved(
             {"opsgen": lambda: ours.forward(ids, mask), "torch": lambda: theirs.forward(*inputs)},  # noqa: B023
             options.rounds,
         )
         rows.append(_row(ours, batch, length, samples))
     print(
-        harness.table(
+        report.table(
             ("batch x length", "opsgen p20/50/80 ms", "torch p20/50/80 ms", "GFLOP/s", "tokens/s", "torch / opsgen"),
             [_cells(row) for row in rows],
         )
@@ -88,13 +89,13 @@ def flops(weights: Any, batch: int, length: int) -> int:
     return layers * (linear + attention)
 
 
-def _row(ours: Any, batch: int, length: int, samples: harness.Samples) -> dict[str, Any]:
+def _row(ours: Any, batch: int, length: int, samples: timing.Samples) -> dict[str, Any]:
     median = samples.quantiles("opsgen").p50
     return {
         "batch": batch,
         "length": length,
         "listed": (batch, length) in CASES,
-        "ms": {name: harness.milliseconds(samples.quantiles(name)) for name in samples.seconds},
+        "ms": {name: timing.milliseconds(samples.quantiles(name)) for name in samples.seconds},
         "gflops": round(flops(ours.weights, batch, length) / median / 1e9, 1),
         "tokens_per_s": round(batch * length / median),
         "torch_over_opsgen": round(samples.ratio("opsgen", "torch"), 3),

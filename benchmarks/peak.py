@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from opsgen.bench import record
 from opsgen.runtime.host import host_levels
 
 from . import harness
@@ -90,7 +91,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-save", action="store_true", help="print only")
     options = parser.parse_args()
-    everything = harness.machine()["cpus"]
+    everything = record.machine()["cpus"]
     counts = [int(t) for t in options.threads.split(",")] if options.threads else sorted({1, everything})
     rows = []
     with tempfile.TemporaryDirectory() as folder:

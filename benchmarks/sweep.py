@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import opsgen as og
+from opsgen.bench import timing
 
 from . import harness
 
@@ -60,7 +61,7 @@ def measure(folder: Path, arch: str, rounds: int, threads: int) -> list[dict[str
         for i, lib in enumerate(libraries):
             p = lib.pack("linear.weight", w)
             calls[str(i)] = lambda lib=lib, x=x, p=p, b=b, y=y: lib.linear(x, p, b, activation="gelu", out=y)
-        samples = harness.interleaved(calls, rounds)
+        samples = timing.interleaved(calls, rounds)
         ratios[:, column] = [samples.ratio(str(i), "torch") for i in range(len(found))]
     mean = np.exp(np.log(ratios).mean(axis=1))
     rows = [
@@ -82,7 +83,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     harness.limit_level(options.arch)
-    harness.keep_memory()
+    timing.keep_memory()
     if options.compile:
         compile_all(options.compile, options.arch)
     if options.measure:

@@ -3,7 +3,7 @@
 Without TVM on the measuring machine: compile elsewhere (``--compile FILE``) and give the file (``--library FILE``).
 
 Ours and torch start from the same float32 arrays. Ours write to memory that is there before; torch allocates, from a
-heap that keeps what was freed (`harness.keep_memory`). ``packed``: the weight was packed once, outside of the timing,
+heap that keeps what was freed (`timing.keep_memory`). ``packed``: the weight was packed once, outside of the timing,
 by ``lib.pack``; ``unpacked``: it comes as torch holds it, [out, in].
 """
 
@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import opsgen as og
+from opsgen.bench import timing
 
-from . import beside_torch, harness
+from . import beside_torch
 
 LINEAR = ((512, 768, 768), (512, 3072, 768), (128, 1024, 1024), (2048, 2048, 2048), (1, 4096, 4096))
 LINEAR_NEARBY = ((500, 760, 780), (130, 1000, 1050), (1, 4000, 4100))
@@ -51,7 +52,7 @@ def linear_rows(lib: Any, torch: Any, rounds: int, shapes: Any, nearby: bool) ->
             ("linear", lambda x=x, w=w, b=b: functional.linear(x, w, b), "none"),
             ("linear+gelu", lambda x=x, w=w, b=b: functional.gelu(functional.linear(x, w, b)), "gelu"),
         ):
-            samples = harness.interleaved(
+            samples = timing.interleaved(
                 {
                     "unpacked": lambda a=activation, x=x, w=w, b=b, y=y: lib.linear(x, w, b, activation=a, out=y),
                     "packed": lambda a=activation, x=x, p=packed, b=b, y=y: lib.linear(x, p, b, activation=a, out=y),
@@ -84,11 +85,11 @@ def row_operations(lib: Any, torch: Any, x: Any) -> dict[str, tuple[Callable[[],
     }
 
 
-def _row(name: str, shape: str, nearby: bool, samples: harness.Samples, flops: int, moved: int) -> dict[str, Any]:
+def _row(name: str, shape: str, nearby: bool, samples: timing.Samples, flops: int, moved: int) -> dict[str, Any]:
     ours = [k for k in samples.seconds if k != "torch"]
     row: dict[str, Any] = {"op": name, "shape": shape, "nearby": nearby}
     for k in (*ours, "torch"):
-        row[f"{k}_ms"] = harness.milliseconds(samples.quantiles(k))
+        row[f"{k}_ms"] = timing.milliseconds(samples.quantiles(k))
         row[f"{k}_gflops"] = round(flops / samples.quantiles(k).p50 / 1e9, 1)
         row[f"{k}_gbs"] = round(moved / samples.quantiles(k).p50 / 1e9, 2)
     row["ratio"] = {k: round(samples.ratio(k, "torch"), 3) for k in ours}
@@ -105,7 +106,7 @@ def measure(lib: Any, torch: Any, rounds: int, only: str) -> list[dict[str, Any]
             for m, n in shapes_:
                 x = torch.randn(m, n)
                 for name, (ours, theirs, arrays) in row_operations(lib, torch, x).items():
-                    samples = harness.interleaved({"opsgen": ours, "torch": theirs}, rounds)
+                    samples = timing.interleaved({"opsgen": ours, "torch": theirs}, rounds)
                     rows.append(_row(name, f"{m}x{n}", nearby, samples, 0, 4 * arrays * m * n))
     return rows
 

@@ -99,6 +99,7 @@ ERRORS: dict[str, ErrorEntry] = {
     "E2006": ErrorEntry(
         _T, "the environment variable {variable} is {found!r}; it can be {known}. Unset it, or set it to one of them."
     ),
+    "E2007": ErrorEntry(_T, "{what} need {package}, which cannot be imported ({found}). Install it with pip."),
     # --- E3xxx: compiling -------------------------------------------------------------------------------------------
     "E3001": ErrorEntry(_C, "op {op!r} has no dim {found!r} to bind; its dims are {known}."),
     "E3002": ErrorEntry(_C, "op {op!r}, parameter {parameter!r}: dtype {found} is not supported; use one of {known}."),
@@ -171,6 +172,13 @@ ERRORS: dict[str, ErrorEntry] = {
         "{op}: argument {argument!r} is on {device}, which has compute capability {found}; this library holds kernels "
         "for {known}. Compile it for that GPU too.",
     ),
+    "E4030": ErrorEntry(_L, "{path} holds kernels for {wanted}, which do not run on {found}. {fix}"),
+    "E4031": ErrorEntry(
+        _L,
+        "{case} at {dims} gives a wrong {result}: {found}. Nothing was timed. Compile the library again, from the "
+        "definition that it is checked with; if the error stays, please report it.",
+    ),
+    "E4032": ErrorEntry(_L, "nothing to measure in {path}: {found}. {fix}"),
     # --- E6xxx: resources -------------------------------------------------------------------------------------------
     "E6001": ErrorEntry(_R, "{op}: {found} bytes of workspace could not be allocated. Use a smaller problem."),
     "E6002": ErrorEntry(

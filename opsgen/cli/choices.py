@@ -56,8 +56,8 @@ def read(arguments: argparse.Namespace) -> Choices:
             "no OP was given. Write it first: --dim, --attribute and --absent take all words up to the next option."
         )
     ops = [find_op(name) for name in arguments.ops]
-    dims = {n: _extent(n, v) for n, v in (_pair("--dim", w) for w in arguments.dim)}
-    attributes = dict(_pair("--attribute", w) for w in arguments.attribute)
+    dims = {n: extent(n, v) for n, v in (pair("--dim", w) for w in arguments.dim)}
+    attributes = dict(pair("--attribute", w) for w in arguments.attribute)
     absent = [n for word in arguments.absent for n in word.split(",") if n]
     names = ", ".join(op.name for op in ops)
     for d in dims:
@@ -74,14 +74,16 @@ def read(arguments: argparse.Namespace) -> Choices:
     return Choices(ops, dims, attributes, absent, _types(arguments.dtype, ops))
 
 
-def _pair(option: str, word: str) -> tuple[str, str]:
+def pair(option: str, word: str) -> tuple[str, str]:
+    """NAME=VALUE of an option. UsageError for another word."""
     name, equals, value = word.partition("=")
     if not equals or not name:
         raise UsageError(f"{option} {word!r}: wanted NAME=VALUE")
     return name, value
 
 
-def _extent(name: str, value: str) -> int:
+def extent(name: str, value: str) -> int:
+    """A dim's extent. E3008 where it is no int."""
     try:
         return int(value)
     except ValueError:
@@ -102,7 +104,7 @@ def _value(parameter: Any, text: str) -> Any:
 def _types(words: Sequence[str] | None, ops: Sequence[Op]) -> Any:
     """Floating types, and types of single parameters."""
     names = [w for word in words or () for w in word.split(",") if w]
-    single = dict(_pair("--dtype", n) for n in names if "=" in n)
+    single = dict(pair("--dtype", n) for n in names if "=" in n)
     for name in single:
         if not any(p.name == name and p.spec for op in ops for p in op.parameters):
             known = sorted({p.name for op in ops for p in op.parameters if p.spec})
@@ -123,7 +125,7 @@ def find_op(text: str) -> Op:
     if not colon:
         if text.endswith(".py"):
             module = _load(text, lambda: _file(text))
-            found = ", ".join(_ops_of(module)) or "none"
+            found = ", ".join(names_of(module)) or "none"
             raise error(
                 "E3010", found=text, reason=f"the file holds these ops: {found}", fix=f"Name one: {text}:op_name."
             )
@@ -134,12 +136,26 @@ def find_op(text: str) -> Op:
     op = getattr(module, name, None)
     if not isinstance(op, Op):
         what = f"{place} has no {name!r}" if op is None else f"{name!r} of {place} is a {type(op).__name__}, not an op"
-        found = ", ".join(_ops_of(module)) or "none"
+        found = ", ".join(names_of(module)) or "none"
         raise error("E3010", found=text, reason=f"{what}; its ops are: {found}", fix="Name one of them.")
     return op
 
 
-def _ops_of(module: ModuleType) -> list[str]:
+def ops_of(text: str) -> list[Op]:
+    """The ops of a file, ``path/to/file.py``, or of a module.
+
+    Raises:
+        OpsgenError: E3010 it cannot be loaded, or has none; E1xxx the definition of one is wrong.
+    """
+    module = _load(text, lambda: _file(text) if text.endswith(".py") else _module(text))
+    found = [v for v in vars(module).values() if isinstance(v, Op)]
+    if not found:
+        raise error("E3010", found=text, reason="it holds no op", fix="Name the file or module that defines them.")
+    return found
+
+
+def names_of(module: ModuleType) -> list[str]:
+    """What a module calls its ops."""
     return [n for n, v in vars(module).items() if isinstance(v, Op)]
 
 

@@ -71,7 +71,32 @@ def parser() -> argparse.ArgumentParser:
     n.add_argument("--folder", default=".", help="where (default: here)")
     for command in (c, i, ls, d, k, n):
         command.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    _bench(commands)
     return top
+
+
+def _bench(commands: Any) -> None:
+    b = commands.add_parser(
+        "bench",
+        help="a library file's kernels, checked and timed",
+        description="Checks the kernels of a library file against float64, and times them beside torch. Needs no TVM.",
+    )
+    b.add_argument("file", metavar="FILE", help="a library file")
+    b.add_argument("ops", nargs="*", metavar="OP", help="names of ops in it (default: all)")
+    words: dict[str, Any] = {"nargs": "+", "action": "extend"}
+    sizes = "sets of sizes: all dims of an op, or some that change its workloads (default: its workloads)"
+    b.add_argument("--dims", **words, default=[], metavar="NAME=N[,NAME=N]", help=sizes)
+    b.add_argument("--workload", default="", metavar="NAME", help="only workloads whose label holds this")
+    b.add_argument("--dtype", action="append", metavar="D[,D]", help="only kernels with inputs of such a type")
+    b.add_argument("--attribute", **words, default=[], metavar="NAME=VALUE", help="only kernels with these values")
+    b.add_argument("--absent", **words, metavar="NAME", help="only kernels without exactly these optional tensors")
+    b.add_argument("--scalar", **words, default=[], metavar="NAME=X", help="values of run-time scalars")
+    b.add_argument("--module", action="append", default=[], metavar="M", help="defines ops: a module or a .py file")
+    b.add_argument("--device", metavar="D", help="cpu or cuda:N (default: the library's kind, cuda:0)")
+    b.add_argument("--rounds", type=int, metavar="N", help="samples of each contender (default: 50 on GPUs, else 11)")
+    b.add_argument("--compile", action="store_true", help="beside torch.compile too: seconds for each size")
+    where = "a JSON document on standard output, or in FILE beside the table"
+    b.add_argument("--json", nargs="?", const="-", metavar="FILE", help=where)
 
 
 def _choices(command: argparse.ArgumentParser, target: str) -> None:
@@ -137,6 +162,8 @@ def _run(words: list[str]) -> int:
         from .cache import run
     elif arguments.command == "new-op":
         from .new_op import run
+    elif arguments.command == "bench":
+        from .bench import run
     else:
         from .doctor import run
     return run(arguments)

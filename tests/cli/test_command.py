@@ -24,7 +24,9 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
     assert seconds < 1.5  # 0.12 s on an idle machine; the modules above are what would make it slow
 
 
-@pytest.mark.parametrize("words", [["--help"], *([c, "--help"] for c in ("compile", "inspect", "list", "doctor"))])
+@pytest.mark.parametrize(
+    "words", [["--help"], *([c, "--help"] for c in ("compile", "inspect", "list", "doctor", "bench"))]
+)
 def test_help_of_every_command(opsgen: Command, words: list[str]) -> None:
     done = opsgen(*words)
     assert done.code == 0
@@ -52,6 +54,7 @@ def test_version(opsgen: Command) -> None:
         ["inspect", "gelu", "--dtype", "float32,float16"],
         ["list", "a", "b"],
         ["doctor", "--colour"],
+        ["bench"],
     ],
 )
 def test_a_command_line_that_cannot_be_understood(opsgen: Command, words: list[str]) -> None:
