@@ -13,7 +13,12 @@ Array = NDArray[Any]
 
 
 def numpy_dtype(name: str) -> Any:
-    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def of_spec(spec: Any, otherwise: str) -> str:
+    """The element type that arrays for a parameter are drawn in: the one that it declares, or else ``otherwise``."""
+    return otherwise if spec.dtype is None else (getattr(spec.dtype, "members", None) or (spec.dtype,))[0].name
 
 
 def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:

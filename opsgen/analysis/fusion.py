@@ -108,7 +108,7 @@ def _fused(graph: Graph, chain: Chain) -> FusedChain | None:
     (over,) = chain.over
     score = _score(chain, over)
     pair = factors(score) if score is not None else None
-    if score is None or pair is None:
+    if score is None or pair is None or score.dtype.kind != "float":
         return None
     queries, keys = pair if over in pair[1].dims else (pair[1], pair[0])
     if over in queries.dims or over not in keys.dims:

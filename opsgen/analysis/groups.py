@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..dsl.dtypes import int32
 from ..dsl.op import Graph
 from ..dsl.tensor import At, Input, Map, Reduce, Tensor
 
@@ -104,11 +105,13 @@ def is_transpose(node: Tensor) -> bool:
 def factors(node: Tensor) -> tuple[Tensor, Tensor] | None:
     """The two factors of a contraction, or None if the reduction is none.
 
-    A contraction sums floating products; each factor has all summed dims, and dims that the other lacks: values are
-    reused, which is
-    what its schedules live on. A product with a vector has no such reuse and is a row reduction.
+    A contraction sums products of floats, or of 8-bit integers in int32; each factor has all summed dims, and dims that
+    the other lacks: values are reused, which is what its schedules live on. A product with a vector has no such reuse
+    and is a row reduction.
     """
-    if not isinstance(node, Reduce) or node.op != "sum" or node.dtype.kind != "float":
+    if not isinstance(node, Reduce) or node.op != "sum":
+        return None
+    if node.dtype.kind != "float" and node.dtype != int32:  # other integers are summed in int64
         return None
     product = node.arg
     if not isinstance(product, Map) or product.op != "mul" or len(product.args) != 2:

@@ -23,10 +23,19 @@ from .to_numpy import _MAPS, Evaluator, bind_sizes, check_constraints, numpy_typ
 
 Array = NDArray[Any]
 
-UNIT = {"float64": 2.0**-52, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+UNIT = {
+    "float64": 2.0**-52, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8,
+    "float8_e4m3fn": 2.0**-4, "float8_e5m2": 2.0**-3,
+}  # fmt: skip
 """Half the distance of neighbours, relative; for float64 twice that, as the reference has errors of its own."""
-LARGEST = {"float64": 1.79e308, "float32": 3.4028e38, "float16": 65504.0, "bfloat16": 3.38e38}
-SMALLEST = {"float64": 2.0**-1060, "float32": 2.0**-146, "float16": 2.0**-24, "bfloat16": 2.0**-131}
+LARGEST = {
+    "float64": 1.79e308, "float32": 3.4028e38, "float16": 65504.0, "bfloat16": 3.38e38,
+    "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0,
+}  # fmt: skip
+SMALLEST = {
+    "float64": 2.0**-1060, "float32": 2.0**-146, "float16": 2.0**-24, "bfloat16": 2.0**-131,
+    "float8_e4m3fn": 2.0**-9, "float8_e5m2": 2.0**-16,
+}  # fmt: skip
 
 _EXACT = {"neg", "abs", "max", "min", "round", "floor", "ceil", "where", "cast"}
 _MONOTONE = {"exp", "exp2", "log", "log1p", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "floor", "ceil", "round"}
@@ -68,7 +77,7 @@ class _Bounds:
                 own = 0.0 if float(np.float32(n.value)) == float(n.value) or abs(n.value) > 1e20 else unit
             if isinstance(n, Scalar):  # passed as a float32, which holds whole numbers exactly
                 own = 0.0 if np.float32(value) == value else UNIT["float32"]
-            if isinstance(n, Map) and n.op == "cast" and n.dtype.name in ("float16", "bfloat16"):
+            if isinstance(n, Map) and n.op == "cast" and n.dtype.kind == "float" and n.dtype.bits < 32:
                 own = UNIT[n.dtype.name]
                 error[finite] += SMALLEST[n.dtype.name]
             error[finite] += own * np.abs(value[finite]) + (SMALLEST[kind.name] if own else 0)

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from .causal_attention import causal_attention
     from .embedding import embedding
     from .flex_attention import flex_attention
+    from .fp8_linear import fp8_linear
     from .gelu import gelu
+    from .int8_linear import int8_linear
     from .layer_norm import layer_norm
     from .linear import linear
     from .masked_attention import masked_attention
@@ -48,7 +50,9 @@ __all__ = [
     "causal_attention",
     "embedding",
     "flex_attention",
+    "fp8_linear",
     "gelu",
+    "int8_linear",
     "layer_norm",
     "linear",
     "masked_attention",

@@ -1,4 +1,4 @@
-"""Contractions on NVIDIA GPUs without tensor cores: any floats, any sizes, sums in the compute type.
+"""Contractions on NVIDIA GPUs without tensor cores: any types, any sizes, sums in the compute type.
 
 Tiles of both operands go through shared memory, computed by whatever expressions they have; each thread sums a few rows
 times a few columns in registers, and the epilogue runs there. Large problems have larger tiles. With few rows a warp
@@ -296,7 +296,7 @@ SCHEDULE = Schedule(
     name="cuda.contraction",
     target="cuda",
     pattern="contraction",
-    region="any contraction of floats that cuda.wgmma leaves",
+    region="any contraction that cuda.wgmma leaves; integers of 8 bits as int32",
     knobs={
         "few_rows": (0, 4, 8),
         "small_tile": (64,),
@@ -305,9 +305,7 @@ SCHEDULE = Schedule(
         "depth": (8, 16),
         "columns_of_warp": (1, 2, 4),
     },
-    serves=lambda group, arch: (
-        compute_type(group.reductions[0].dtype).kind == "float" and not tensor_cores.by_wgmma(group, arch)
-    ),
+    serves=lambda group, arch: not tensor_cores.by_wgmma(group, arch),
     default=_default,
     build=build,
 )

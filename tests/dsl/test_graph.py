@@ -134,6 +134,31 @@ def test_promotion_of_float8(left: Any, right: Any, result: str) -> None:
     assert types_of(f) == {"xy": result, "yx": result}
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "result"),
+    [
+        (og.int8, og.int8, "int32"), (og.uint8, og.int8, "int32"), (og.uint8, og.uint8, "int32"),
+        (og.int8, og.int16, "int64"), (og.int32, og.int32, "int64"), (og.int8, og.float32, "float32"),
+        (og.int8, og.float8_e4m3fn, "float8_e4m3fn"),
+    ],
+)  # fmt: skip
+def test_products_of_integers_are_summed_in_a_type_that_holds_them(left: Any, right: Any, result: str) -> None:
+    @og.op
+    def f(x: og.Tensor["m", "k", left], w: og.Tensor["n", "k", right]) -> og.Tensor:
+        return og.dot(x, w, over="k")
+
+    assert types_of(f) == {"out": result}
+
+
+def test_the_least_int8_squared() -> None:
+    @og.op
+    def f(x: og.Tensor["m", "k", og.int8], w: og.Tensor["n", "k", og.int8]) -> og.Tensor:
+        return og.dot(x, w, over="k")
+
+    x = np.full((1, 1000), -128, np.int8)
+    assert f.evaluate(x, x) == 1000 * 128 * 128  # in int8 each product would be 0
+
+
 @pytest.mark.parametrize("dtype", [og.float16, og.bfloat16, og.float32, og.float64])
 def test_numbers_adapt_to_the_tensors_beside_them(dtype: Any) -> None:
     @og.op

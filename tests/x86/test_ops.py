@@ -82,7 +82,7 @@ def arguments(
         if p.spec.dtype is og.integer:
             given[p.name] = rng.integers(0, max(sizes["vocab"], 1), shape)
         else:
-            given[p.name] = arrays.values(rng, shape, "bool" if p.spec.dtype is og.bool_ else dtype)
+            given[p.name] = arrays.values(rng, shape, arrays.of_spec(p.spec, dtype))
     return given
 
 
