@@ -172,6 +172,11 @@ ERRORS: dict[str, ErrorEntry] = {
         "{op}: argument {argument!r} is on {device}, which has compute capability {found}; this library holds kernels "
         "for {known}. Compile it for that GPU too.",
     ),
+    "E4027": ErrorEntry(
+        _L,
+        "{op}: argument {argument!r} holds {found} at position {position}, after {before}; its elements must never "
+        "fall. Sort them first, and the rows that belong to them with them.",
+    ),
     "E4030": ErrorEntry(_L, "{path} holds kernels for {wanted}, which do not run on {found}. {fix}"),
     "E4031": ErrorEntry(
         _L,

@@ -6,6 +6,7 @@ A group has one of these patterns, found from its expressions and never from an 
     row_reduction  reductions over the same dims, and the maps before, between and after them
     contraction    a sum over a product whose factors each lack dims of the other (GEMM-like), with prologue and
     epilogue
+    grouped_contraction  a contraction whose right factor is another one for each run of rows (mixture of experts)
     online_chain   a contraction and the chain of reductions over its result, one of which may be a contraction too
 
 What one group hands to another is stored (workspace); everything else is computed where it is used.
@@ -22,6 +23,7 @@ from ..dsl.tensor import At, Input, Map, Reduce, Tensor
 
 if TYPE_CHECKING:
     from .fusion import FusedChain
+    from .segments import Segments
 
 TRANSCENDENTAL = frozenset({"exp", "exp2", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "pow"})
 
@@ -40,6 +42,8 @@ class Group:
     after: list[Group] = field(default_factory=list)
     fused: FusedChain | None = None
     """Of an online chain: its parts."""
+    segments: Segments | None = None
+    """Of a grouped contraction: its parts."""
 
     def needs(self, other: Group) -> bool:
         """Whether this group runs after ``other``, directly or not."""

@@ -16,6 +16,7 @@ from ..dsl.op import Graph
 from ..dsl.tensor import At, Concat, Map, Reduce, Tensor, walk
 from .fusion import FusedChain, fused_chains
 from .groups import Group, Partition, factors, is_transpose, read_from
+from .segments import Segments, segments
 
 
 def partition(graph: Graph, chains: bool = True) -> Partition:
@@ -47,6 +48,8 @@ class _Partitioner:
                 self.place_in_chain(node, self.chain_of[id(node)])
             elif pair is not None:
                 self.place_contraction(node, pair)
+            elif (parts := segments(node, self.graph)) is not None:
+                self.place_grouped(node, parts)
             else:
                 self.place_reduction(node)
             return
@@ -123,6 +126,14 @@ class _Partitioner:
         group.reductions.append(node)
         self.home.pop(id(node.arg), None)  # the product itself is never stored
         self.join(group, node, pair)
+
+    def place_grouped(self, node: Reduce, parts: Segments) -> None:
+        self.materialise_heavy(parts.left)
+        group = self.open("grouped_contraction", node.dims, node.over)
+        group.segments = parts
+        group.reductions.append(node)
+        self.home.pop(id(node.arg), None)
+        self.join(group, node, (parts.left, parts.right, parts.position))
 
     def place_in_chain(self, node: Reduce, fused: FusedChain) -> None:
         """The score of a fused chain opens the group; the links join it."""
@@ -257,7 +268,7 @@ class _Partitioner:
 
     def in_place(self, writer: Group, old: Tensor) -> bool:
         """Whether the group reads each element of a parameter only where and before it writes it."""
-        elsewhere: list[Tensor] = [r.arg for r in writer.reductions] if writer.pattern == "contraction" else []
+        elsewhere: list[Tensor] = [r.arg for r in writer.reductions] if "contraction" in writer.pattern else []
         for n in self.computed(writer, (*writer.stored, *writer.reductions)):
             if isinstance(n, Concat):
                 elsewhere.extend(n.parts)

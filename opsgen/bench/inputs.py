@@ -33,6 +33,7 @@ class Input:
         below: positions in [0, below); None: they are none.
         offsets: they start at 0, never fall, and end here.
         lengths: they lie in [0, lengths].
+        rising: they never fall.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Input:
     below: int | None = None
     offsets: int | None = None
     lengths: int | None = None
+    rising: bool = False
 
 
 def of_graph(graph: Graph, sizes: Mapping[str, int], lead: tuple[int, ...] | None = None) -> list[Input]:
@@ -53,7 +55,8 @@ def of_graph(graph: Graph, sizes: Mapping[str, int], lead: tuple[int, ...] | Non
         if lead is not None and graph.leading and node.dims[:1] == (ROWS,):
             shape = (*lead, *shape[1:])
         offsets, lengths = (checks.get((kind, node.name)) for kind in ("offsets", "lengths"))
-        found.append(Input(node.name, shape, node.dtype.name, limits.get(node.name), offsets, lengths))
+        rising = ("sorted", node.name) in checks
+        found.append(Input(node.name, shape, node.dtype.name, limits.get(node.name), offsets, lengths, rising))
     return found
 
 
@@ -77,6 +80,8 @@ def _one(wanted: Input, tensors: Tensors, random: np.random.Generator) -> Any:
     shape, count, kind = wanted.shape, prod(wanted.shape), KINDS[wanted.dtype].kind
     if wanted.offsets is not None:
         return tensors.put(np.arange(count) * wanted.offsets // max(count - 1, 1), wanted.dtype)
+    if wanted.rising:
+        return tensors.put(np.arange(count) * (wanted.below or _SMALL) // max(count, 1), wanted.dtype)
     if wanted.lengths is not None:
         return tensors.put(np.full(shape, wanted.lengths), wanted.dtype)
     if wanted.below is not None and count <= wanted.below:  # each once: pages of a cache are not shared

@@ -100,7 +100,7 @@ def entry(plan: Plan) -> dict[str, Any]:
 def _checks(graph: Graph, limits: dict[str, list[Extent]]) -> list[tuple[str, str, Extent]]:
     """What is checked of the elements of inputs: the function that does it, the input, the limit."""
     indices = [("Indices", n, e) for n, extents in limits.items() for e in extents]
-    functions = {"offsets": "Offsets", "lengths": "Lengths"}
+    functions = {"offsets": "Offsets", "lengths": "Lengths", "sorted": "Sorted"}
     return indices + [(functions[c.kind], c.input, graph.extent(c.dim)) for c in graph.checks]
 
 

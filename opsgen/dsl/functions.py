@@ -342,6 +342,39 @@ def require_offsets(offsets: Tensor, dim: str) -> None:
         _add_check(Check("offsets", source.name, trace.resolve(dim)))
 
 
+def segment(offsets: Tensor, dim: str) -> Tensor:
+    """The run of ``offsets`` that each position along a dim lies in, int64: ``weight.at(experts=og.segment(offsets,
+    "tokens"))`` reads the weight of each token's expert.
+
+    Run s is offsets[s] <= position < offsets[s + 1], so there is an offset more than there are runs, and runs may be
+    empty. Calls are held to `require_offsets`. Where elements are not checked (on a GPU, or offsets that the op
+    computes), it is how many offsets are not past the position, less one: positions before all runs give -1, those
+    behind them the number of runs, and it never falls, whatever the offsets are.
+    """
+    require_offsets(offsets, dim)
+    if current().resolve(dim) == offsets.dims[0]:
+        raise error(
+            "E1010",
+            where=user_line(),
+            function="segment",
+            found=f"the offsets lie along {dim!r}, the dim that they cut",
+            fix="Give the offsets a dim of their own: offsets: og.Tensor['offsets', og.integer].",
+        )
+    begun = where(elementwise("le", offsets, index(dim)), 1, 0)
+    return Reduce("sum", begun, offsets.dims, dtypes.int64) - 1
+
+
+def require_sorted(x: Tensor) -> None:
+    """The elements of ``x``, a vector of integers, never fall: a call with others gets E4027 before anything runs.
+
+    So a product with ``weight.at(experts=x)`` is one product for each run of equal elements. Values that the op
+    computes, and that are no input's elements, are not checked, and nothing is concluded of them.
+    """
+    source = _checked("require_sorted", x, None, vector=True)
+    if source is not None:
+        _add_check(Check("sorted", source.name, source.dims[0]))
+
+
 def require_lengths(lengths: Tensor, dim: str) -> None:
     """The elements of ``lengths``, integers, say how much of a dim is there: they lie in [0, extent].
 
@@ -352,10 +385,11 @@ def require_lengths(lengths: Tensor, dim: str) -> None:
         _add_check(Check("lengths", source.name, current().resolve(dim)))
 
 
-def _checked(function: str, x: Any, dim: str, vector: bool) -> Input | None:
+def _checked(function: str, x: Any, dim: str | None, vector: bool) -> Input | None:
     """The input whose elements are checked, None for values that the op computes; refuses all but integer tensors."""
     trace = _of(x, function)
-    trace.resolve(dim)
+    if dim is not None:
+        trace.resolve(dim)
     if x.dtype.kind not in ("int", "uint") or (vector and len(x.dims) != 1):
         wanted = "a vector of integers" if vector else "integers"
         raise error("E1003", where=user_line(), function=function, found=repr(x), wanted=wanted)
@@ -707,8 +741,10 @@ __all__ = [
     "require",
     "require_lengths",
     "require_offsets",
+    "require_sorted",
     "round",
     "rsqrt",
+    "segment",
     "sigmoid",
     "sin",
     "size",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .flex_attention import flex_attention
     from .fp8_linear import fp8_linear
     from .gelu import gelu
+    from .grouped_linear import grouped_linear
     from .int8_linear import int8_linear
     from .layer_norm import layer_norm
     from .linear import linear
@@ -52,6 +53,7 @@ __all__ = [
     "flex_attention",
     "fp8_linear",
     "gelu",
+    "grouped_linear",
     "int8_linear",
     "layer_norm",
     "linear",

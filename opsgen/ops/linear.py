@@ -19,6 +19,17 @@ from .relu import relu
 from .silu import silu
 
 
+def activated(y: og.Tensor, activation: str) -> og.Tensor:
+    """act(y), for the activations of `linear`; "none" leaves y as it is."""
+    if activation == "relu":
+        return relu(y)
+    if activation == "gelu":
+        return gelu(y)
+    if activation == "gelu_tanh":
+        return gelu(y, approximate="tanh")
+    return silu(y) if activation == "silu" else y
+
+
 @og.op
 def linear(
     x: og.Tensor["...", "in_features"],
@@ -32,14 +43,7 @@ def linear(
     y = og.dot(x, weight, over="in_features")
     if bias is not None:
         y = y + bias
-    if activation == "relu":
-        y = relu(y)
-    elif activation == "gelu":
-        y = gelu(y)
-    elif activation == "gelu_tanh":
-        y = gelu(y, approximate="tanh")
-    elif activation == "silu":
-        y = silu(y)
+    y = activated(y, activation)
     return y if residual is None else y + residual
 
 
@@ -75,12 +79,17 @@ def reference(
 def peer(x: Any, weight: Any, bias: Any = None, residual: Any = None, *, activation: str = "none") -> Any:
     from torch.nn import functional
 
-    y = functional.linear(x, weight, bias)
-    if activation in ("gelu", "gelu_tanh"):
-        y = functional.gelu(y, approximate="tanh" if activation == "gelu_tanh" else "none")
-    elif activation != "none":
-        y = getattr(functional, activation)(y)
+    y = torch_activated(functional.linear(x, weight, bias), activation)
     return y if residual is None else y + residual
+
+
+def torch_activated(y: Any, activation: str) -> Any:
+    """What `activated` is in torch."""
+    from torch.nn import functional
+
+    if activation in ("gelu", "gelu_tanh"):
+        return functional.gelu(y, approximate="tanh" if activation == "gelu_tanh" else "none")
+    return y if activation == "none" else getattr(functional, activation)(y)
 
 
 linear.workload("BERT-base qkv", rows=128, in_features=768, out_features=2304, absent=("residual",))

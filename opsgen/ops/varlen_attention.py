@@ -31,11 +31,9 @@ def varlen_attention(
     causal: bool = False,
 ) -> og.Results:
     """y = softmax(scale · q kᵀ where key is in the query's sequence, over keys) v"""
-    og.require_offsets(q_offsets, "queries")
+    sequence = og.segment(q_offsets, "queries")
     og.require_offsets(k_offsets, "keys")
     k, v = grouped_heads(k, v)
-    # The sequence of a query: how many of the offsets after the first are not past it.
-    sequence = og.sum(og.where(q_offsets <= og.index("queries"), 1, 0), over="offsets") - 1
     begin, end = k_offsets.at(offsets=sequence), k_offsets.at(offsets=sequence + 1)
     if causal:
         end = end - (q_offsets.at(offsets=sequence + 1) - 1 - og.index("queries"))

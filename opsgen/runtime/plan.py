@@ -203,6 +203,11 @@ class Plan:
             raise error(
                 "E4024", op=self._op, argument=name, found=value, position=int(position), wanted=wanted
             ) from None
+        if kind == "OpsgenSorted" and len(fields) == 4:
+            name, value, position, before = fields
+            raise error(
+                "E4027", op=self._op, argument=name, found=value, position=int(position), before=before
+            ) from None
         if kind == "OpsgenMemory":
             raise error("E6001", op=self._op, found=fields[0]) from None
         device = refusal(self._op, failure)

@@ -11,16 +11,22 @@ from opsgen.lowering.to_tir import Memory
 class Problem:
     """The dims of a contraction by what they do: batch (both factors and the result), rows (left), columns (right),
     summed.
+
+    A grouped one is a batch of products too, whose first batch dim is that of the groups: group g has the rows of its
+    segment (segments.py), and the left factor and the result do not have the dim.
     """
 
     def __init__(self, group: Group) -> None:
         self.node: Reduce = group.reductions[0]
-        pair = factors(self.node)
+        self.segments = group.segments
+        pair = (group.segments.left, group.segments.right) if group.segments else factors(self.node)
         assert pair is not None
         self.left, self.right = pair
         left, right = set(self.left.dims), set(self.right.dims)
         free = self.node.dims
         self.batch = tuple(d for d in free if d in left and d in right)
+        if self.segments is not None:
+            self.batch = (self.segments.groups, *self.batch)
         self.rows = tuple(d for d in free if d in left and d not in right)
         self.columns = tuple(d for d in free if d in right and d not in left)
         self.summed = self.node.over

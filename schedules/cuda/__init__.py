@@ -5,6 +5,12 @@ from opsgen.schedules.common.schedule import Schedule
 
 def schedules() -> tuple[Schedule, ...]:
     """All schedules of the target. Imports TVM."""
-    from . import contraction, map, row_reduction, wgmma
+    from . import contraction, grouped_contraction, map, row_reduction, wgmma
 
-    return (map.SCHEDULE, row_reduction.SCHEDULE, contraction.SCHEDULE, wgmma.SCHEDULE)
+    return (
+        map.SCHEDULE,
+        row_reduction.SCHEDULE,
+        contraction.SCHEDULE,
+        wgmma.SCHEDULE,
+        grouped_contraction.SCHEDULE,
+    )

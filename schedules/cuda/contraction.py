@@ -50,11 +50,11 @@ def build(context: Context, config: Config) -> list[Launch]:
     for part, sign in (("small", "<="), ("large", ">")):
         conditions = undecided(*few, (results, sign, config["large_from"]))
         if conditions is not None:
-            found.append(_Tiles(context, config, problem, part, config[f"{part}_tile"]).build(conditions))
+            found.append(Tiles(context, config, problem, part, config[f"{part}_tile"]).build(conditions))
     return found
 
 
-class _Tiles:
+class Tiles:
     """The kernel for tiles of ``side`` rows and columns; 256 threads have a sixteenth of both each."""
 
     def __init__(self, context: Context, config: Config, problem: Problem, part: str, side: int) -> None:
@@ -79,15 +79,10 @@ class _Tiles:
         """The kernel for calls that meet ``when``."""
         kernel, problem, side = self.kernel, self.problem, self.side
         code = kernel.code
-        self.loaders = [
-            _Loader(self, problem.left, problem.rows, self.m, self.left),
-            _Loader(self, problem.right, problem.columns, self.n, self.right),
-        ]
-        self.prepare_epilogue()
+        self.prepare()
         row_tiles = code.bind(ceildiv(self.m, side), "row_tiles")
         column_tiles = code.bind(ceildiv(self.n, side), "column_tiles")
-        self.across = code.bind(tirx.truncmod(kernel.thread, i64(16)), "across")
-        self.down = code.bind(tirx.truncdiv(kernel.thread, i64(16)), "down")
+        self.place_threads()
         batches = product_of(self.extents, problem.batch)
         with kernel.tasks(mul(batches, row_tiles * column_tiles)) as (task, body):
             row_tile = body.bind(tirx.truncmod(task, row_tiles), "row_tile")
@@ -99,12 +94,26 @@ class _Tiles:
             column_tile = tirx.truncmod(rest, column_tiles) if problem.batch else rest
             first_column = body.bind(column_tile * i64(side), "first_column")
             sums = self.multiply(scope, first_row, first_column)
-            self.epilogue(scope, first_row, first_column, sums)
+            self.epilogue(scope, first_row, self.m, first_column, sums)
         graph = kernel.graph
         tiles = Extent.const(1)
         for dims in (problem.rows, problem.columns):
             tiles = tiles * ((cost.elements(graph, dims) + (side - 1)) // side)
         return kernel.launch_on(cost.elements(graph, problem.batch) * tiles, when, resident=2)
+
+    def prepare(self) -> None:
+        """What comes before the tasks: how operands are loaded and results stored."""
+        problem = self.problem
+        self.loaders = [
+            _Loader(self, problem.left, problem.rows, self.m, self.left),
+            _Loader(self, problem.right, problem.columns, self.n, self.right),
+        ]
+        self.prepare_epilogue()
+
+    def place_threads(self) -> None:
+        """A thread's place in a tile."""
+        self.across = self.kernel.code.bind(tirx.truncmod(self.kernel.thread, i64(16)), "across")
+        self.down = self.kernel.code.bind(tirx.truncdiv(self.kernel.thread, i64(16)), "down")
 
     # -- the sum -------------------------------------------------------------------------------------------------------
     def multiply(self, scope: Scope, first_row: Expr, first_column: Expr) -> Any:
@@ -157,13 +166,13 @@ class _Tiles:
             flag = aligned(kernel.code, [*loads.values(), *places], width)
             self.strips = Strips(kernel, last, width, flag, loads)
 
-    def epilogue(self, scope: Scope, first_row: Expr, first_column: Expr, sums: Any) -> None:
-        """The group's stored values at a thread's rows and columns."""
+    def epilogue(self, scope: Scope, first_row: Expr, end: Expr, first_column: Expr, sums: Any) -> None:
+        """The group's stored values at a thread's rows and columns, without rows from ``end`` on."""
         code, each, problem = scope.code, self.each, self.problem
         with code.loop(each, "i", "unrolled") as (i, body):
             place = tirx.truncdiv(i, i64(4)) * i64(64) + tirx.truncmod(i, i64(4))
             row = body.bind(first_row + self.down * i64(4) + place, "row")
-            with body.when(row < self.m) as inside:
+            with body.when(row < end) as inside:
                 here = scope.inner(inside, unflatten(inside, row, problem.rows, self.extents))
                 width = self.strips.width if self.strips is not None else 1
                 with inside.loop(each // width, "j", "unrolled") as (j, cell):
@@ -199,7 +208,7 @@ class _Loader:
     Neighbouring threads read what is contiguous: strips along the sum, or along the operand's own dims.
     """
 
-    def __init__(self, tiles: _Tiles, operand: Tensor, own: tuple[str, ...], extent: Expr, into: Any) -> None:
+    def __init__(self, tiles: Tiles, operand: Tensor, own: tuple[str, ...], extent: Expr, into: Any) -> None:
         self.tiles = tiles
         self.operand = operand
         self.own = own
@@ -210,7 +219,9 @@ class _Loader:
         dims = problem.summed if self.along_sum else own
         self.strips: Strips | None = None
         self.width = 1
-        if len(dims) == 1:
+        # The rows of a group begin anywhere, and strips only at multiples of their width.
+        anywhere = problem.segments is not None and dims == problem.rows
+        if len(dims) == 1 and not anywhere:
             loads = readable(kernel, [operand], dims[0], {*problem.batch, *own, *problem.summed})
             self.width = min(width_for(list(loads.values())), 8)
             if self.width > 1:

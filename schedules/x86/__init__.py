@@ -5,6 +5,12 @@ from opsgen.schedules.common.schedule import Schedule
 
 def schedules() -> tuple[Schedule, ...]:
     """All schedules of the target. Imports TVM."""
-    from . import contraction, map, online_chain, row_reduction
+    from . import contraction, grouped_contraction, map, online_chain, row_reduction
 
-    return (map.SCHEDULE, row_reduction.SCHEDULE, contraction.SCHEDULE, online_chain.SCHEDULE)
+    return (
+        map.SCHEDULE,
+        row_reduction.SCHEDULE,
+        contraction.SCHEDULE,
+        grouped_contraction.SCHEDULE,
+        online_chain.SCHEDULE,
+    )

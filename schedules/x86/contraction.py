@@ -41,7 +41,7 @@ def build(context: Context, config: Config) -> list[Launch]:
     problem = Problem(context.group)
     source = packable(context, problem)
     given = source is not None and source.name in context.packed
-    product = _Product(context, config, problem, given).build()
+    product = Product(context, config, problem, given).build()
     if given:
         return [product]
     rows = cost.elements(context.partition.graph, problem.rows)
@@ -53,7 +53,7 @@ def build(context: Context, config: Config) -> list[Launch]:
     return [replace(few, when=((rows, "<=", limit),)), launches[0], replace(product, when=((rows, ">", limit),))]
 
 
-class _Product:
+class Product:
     """The kernel that multiplies: blocks of rows times blocks of column tiles, in parallel.
 
     In a block, for each column tile, register tiles go down the rows (fewer at a time at the end) and lay their sums

@@ -11,11 +11,12 @@ from tvm import tirx
 
 from opsgen.analysis import cost
 from opsgen.lowering.kernel import Kernel, Launch
-from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul
+from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, mul, sub
 from opsgen.lowering.to_tir import Scope, compute_name
 from opsgen.schedules.common.operands import Problem, contiguous
 from opsgen.schedules.common.positions import product_of, unflatten
 from opsgen.schedules.common.schedule import Config, Context
+from opsgen.schedules.common.segments import rows_of
 
 from .kernels import new_kernel
 from .vectors import fold, strips, vectorizable, widths
@@ -72,7 +73,8 @@ class _Direct:
                 strips(at, i64(0), columns, COLUMNS, columns_from)
                 self.epilogue(here, row, height, first, columns, sums)
 
-            strips(body, i64(0), m, ROWS, rows_from)
+            begin, end = rows_of(scope, problem, m)
+            strips(body, begin, sub(end, begin), ROWS, rows_from)
         return self.kernel.launch()
 
     def tile(self, scope: Scope, row: Expr, height: int, first: Expr, column: Expr, width: int, sums: Any) -> None:

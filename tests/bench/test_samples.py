@@ -11,7 +11,7 @@ from opsgen.dsl import Op
 from opsgen.dsl.op import variants
 from opsgen.lowering.error_bounds import bounds_at
 from opsgen.ops import all_ops
-from tests import attention_inputs
+from tests import attention_inputs, grouped_inputs
 from tests.x86 import test_ops
 
 SIZES = {
@@ -24,6 +24,8 @@ def call(op: Op, absent: frozenset[str]) -> dict[str, Any]:
     if "attention" in op.name:
         given = attention_inputs.arguments(op, SIZES)
         return {n: x for n, x in given.items() if n not in absent}
+    if op.name == "grouped_linear":
+        return grouped_inputs.arguments([0, 4, 4, 9], 33, 17, "float64", tuple(absent))
     return test_ops.arguments(op, absent, (SIZES["rows"],), SIZES, "float64")
 
 

@@ -52,6 +52,8 @@ def test_a_sample_compiles_without_spills(arch: str) -> None:
     check_resources(problems(["softmax", "rms_norm", "swiglu", "embedding", "masked_mean_pool"], ["float32"]), arch)
     linear = og.variant(OPS["linear"], absent=["residual"], activation="gelu", dtype="float32")
     check_resources(enumerate_problems([linear], [], {}), arch)
+    grouped = og.variant(OPS["grouped_linear"], absent=["scale"], activation="gelu", dtype="float32")
+    check_resources(enumerate_problems([grouped], [], {}), arch)
 
 
 @pytest.mark.parametrize("arch", ["sm_86", "sm_89", "sm_100a"])
