@@ -34,14 +34,18 @@ def write(benchmark: str, rows: Sequence[Mapping[str, Any]], *, packages: Sequen
         settings: what else was the same for all rows: threads, rounds.
     """
     machine = record.machine()
-    found = {"benchmark": benchmark, "date": record.now().isoformat(timespec="seconds"), "machine": machine}
+    found: dict[str, Any] = {
+        "benchmark": benchmark,
+        "date": record.now().isoformat(timespec="seconds"),
+        "machine": machine,
+    }
     found |= {"versions": record.versions(*packages), "settings": settings, "rows": list(rows)}
     return save(benchmark, machine["cpu"], found)
 
 
-def save(benchmark: str, hardware: str, document: Mapping[str, Any]) -> Path:
-    """Writes a document to ``results/<benchmark>.<hardware>.<date>.json``."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{benchmark}.{record.slug(hardware)}.{record.now().date().isoformat()}.json"
+def save(benchmark: str, hardware: str, document: Mapping[str, Any], folder: Path = RESULTS) -> Path:
+    """Writes a document to ``<folder>/<benchmark>.<hardware>.<date>.json``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{benchmark}.{record.slug(hardware)}.{record.now().date().isoformat()}.json"
     path.write_text(json.dumps(document, indent=1) + "\n")
     return path

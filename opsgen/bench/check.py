@@ -65,8 +65,8 @@ class Checked:
         return {**found, "whole": self.whole, "why": self.why}
 
 
-def check(case: Case, run: Run, given: Mapping[str, Any], tensors: Tensors) -> Checked:
-    """Checks a case with the tensors that it will be timed with.
+def check(case: Case, run: Run, given: Mapping[str, Any], tensors: Tensors, elements: int = MOST_ELEMENTS) -> Checked:
+    """Checks a case with the tensors that it will be timed with; ``elements``: see `MOST_ELEMENTS`.
 
     Raises:
         CallError: E4031, a result is wrong.
@@ -80,7 +80,7 @@ def check(case: Case, run: Run, given: Mapping[str, Any], tensors: Tensors) -> C
     if small is not None:
         _small(case, graph, small, run, tensors)
         found = replace(found, small=small)
-    sampled, bounds, results = _sampled(case, graph, run, given, tensors)
+    sampled, bounds, results = _sampled(case, graph, run, given, tensors, elements)
     found = replace(found, positions=sampled[0], of=sampled[1], worst=sampled[2])
     if not bounds:
         return replace(found, why="too large to be evaluated at single positions")
@@ -131,7 +131,7 @@ def _small(case: Case, graph: Graph, dims: Mapping[str, int], run: Run, tensors:
 
 # -- sampled -----------------------------------------------------------------------------------------------------------
 def _sampled(
-    case: Case, graph: Graph, run: Run, given: Mapping[str, Any], tensors: Tensors
+    case: Case, graph: Graph, run: Run, given: Mapping[str, Any], tensors: Tensors, elements: int
 ) -> tuple[tuple[int, int, float], dict[str, Bounded], dict[str, Any]]:
     """How many elements were compared, of how many, the worst; bounds by result, none if it is too much; the results.
 
@@ -141,7 +141,7 @@ def _sampled(
     assert case.definition is not None
     extents = {d: graph.extent(d).evaluate(case.dims) for d in graph.extents}
     total = sum(prod(extents[d] for d in r.value.dims) for r in graph.results)
-    positions = samples.choose(graph, extents, MOST_ELEMENTS)
+    positions = samples.choose(graph, extents, elements)
     if samples.largest_node(graph, {**extents, **{d: len(p) for d, p in positions.items()}}) > MOST_ELEMENTS_EVER:
         return (0, total, 0.0), {}, {}
     leaves: dict[str, Any] = {i.name: tensors.read(given[i.name], _axes(i.dims, positions)) for i in graph.inputs}

@@ -8,12 +8,14 @@ from functools import partial
 from math import ceil
 from typing import Any
 
+from numpy.typing import NDArray
+
 from ..errors import error
 from ..runtime.library import Library
 from ..runtime.manifest import Kernel
 from . import cuda_timing, inputs, peers, timing
 from .cases import Case, packable
-from .check import Checked, check
+from .check import MOST_ELEMENTS, Checked, check
 from .roofline import Roofline, roofline
 from .tensors import NumpyTensors, Tensors, TorchTensors, nbytes
 from .timing import Call, Samples
@@ -34,10 +36,17 @@ class Device:
 
 @dataclass(frozen=True)
 class Settings:
-    """How to measure. ``rounds``: samples of each contender. ``compiled``: torch.compile too."""
+    """How to measure.
+
+    Attributes:
+        rounds: samples of each contender.
+        compiled: torch.compile too.
+        elements: of a value on the way to the results that are compared at single positions, at most.
+    """
 
     rounds: int
     compiled: bool = False
+    elements: int = MOST_ELEMENTS
 
 
 @dataclass(frozen=True)
@@ -91,8 +100,20 @@ def bytes_needed(case: Case) -> int:
     return sum(nbytes(i.shape, i.dtype) for i in wanted) + sum(nbytes(s, d) for s, d in _results(case).values())
 
 
-def measure(lib: Library, case: Case, device: Device, settings: Settings) -> Measured:
+def measure(
+    lib: Library,
+    case: Case,
+    device: Device,
+    settings: Settings,
+    *,
+    replaced: Mapping[str, NDArray[Any]] | None = None,
+    beside: Mapping[str, Call] | None = None,
+) -> Measured:
     """Checks a case and times it.
+
+    Args:
+        replaced: values of integer inputs in place of those that are made, such as offsets of uneven groups.
+        beside: further contenders.
 
     Raises:
         CallError: E4031, its result is wrong; nothing is timed then.
@@ -103,7 +124,8 @@ def measure(lib: Library, case: Case, device: Device, settings: Settings) -> Mea
     graph = case.graph
     wanted = inputs.of_graph(graph, case.dims) if graph is not None else inputs.of_kernel(case.kernel, case.dims)
     given = inputs.make(wanted, tensors)
-    checked = check(case, partial(_run, function, case.kernel, chosen), given, tensors)
+    given |= {n: tensors.put(x, next(i.dtype for i in wanted if i.name == n)) for n, x in (replaced or {}).items()}
+    checked = check(case, partial(_run, function, case.kernel, chosen), given, tensors, settings.elements)
     one = bytes_needed(case)
     sets = [given]
     if device.capability is not None:
@@ -115,8 +137,8 @@ def measure(lib: Library, case: Case, device: Device, settings: Settings) -> Mea
     if names:
         packed = {n: lib.pack(f"{case.op}.{n}", given[n]) for n in names}
         contenders[PACKED] = [_call(function, {**g, **packed, **chosen}, r) for g, r in zip(sets, results)]
-    beside, notes = peers.calls(case, [{**g, **chosen} for g in sets], tensors.torch, settings.compiled)
-    contenders |= beside
+    theirs, notes = peers.calls(case, [{**g, **chosen} for g in sets], tensors.torch, settings.compiled)
+    contenders |= {**theirs, **{n: [call] for n, call in (beside or {}).items()}}
     copied = min(one, _MOST_COPY_BYTES) // 2 * 2
     contenders[COPY] = [tensors.copy_call(copied)]
     samples = _time(device, contenders, settings.rounds)
