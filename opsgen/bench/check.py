@@ -34,6 +34,7 @@ MOST_ELEMENTS_EVER = 1 << 26  # where nothing more can be cut down
 _SMALL_ELEMENTS = 1 << 20
 _WHOLE_BYTES = 8 << 30  # of float64 values of the peer
 _WHOLE_CPU_FLOPS = 1e10
+_CHUNK = 1 << 24  # elements of a whole result that are compared at once
 
 Run = Callable[[Mapping[str, Any]], dict[str, Any]]
 """Calls the kernel with tensors by name; gives its results by name."""
@@ -237,16 +238,22 @@ def _whole(
 
 
 def _everywhere(case: Case, name: str, bound: Bounded, got: Any, wanted: Any, tensors: Tensors) -> None:
-    torch = tensors.torch
     finite = bound.bound[np.isfinite(bound.bound)]
-    got, unit = tensors.double(got), UNIT[bound.dtype.name]
-    near = (got - wanted).abs() <= SLACK * float(finite.max(initial=0)) + 2 * unit * wanted.abs()
-    off = ~(near | (got == wanted) | (got.isnan() & wanted.isnan()))
-    count = int(off.sum())
+    same, relative = SLACK * float(finite.max(initial=0)), 2 * UNIT[bound.dtype.name]
+    shape, count, first = got.shape, 0, -1
+    got, wanted = got.reshape(-1), wanted.reshape(-1)
+    for start in range(0, got.numel(), _CHUNK):
+        x, y = tensors.double(got[start : start + _CHUNK]), wanted[start : start + _CHUNK]
+        near = (x - y).abs() <= same + relative * y.abs()
+        off = ~(near | (x == y) | (x.isnan() & y.isnan()))
+        here = int(off.sum())
+        if here and first < 0:
+            first = start + int(off.nonzero()[0])
+        count += here
     if count:
-        at = tuple(torch.nonzero(off)[0].tolist())
+        at = [int(i) for i in np.unravel_index(first, tuple(shape))]
         found = (
-            f"{count} of {got.numel()} elements are off the peer in float64, first at {list(at)}: "
-            f"{float(got[at])} where {float(wanted[at])} is right"
+            f"{count} of {got.numel()} elements are off the peer in float64, first at {at}: "
+            f"{float(got[first])} where {float(wanted[first])} is right"
         )
         raise error("E4031", case=case.title(), dims=_text(case.dims), result=name, found=found)

@@ -27,13 +27,23 @@ class Roofline:
 
 def roofline(kernel: Kernel, capability: int | None) -> Roofline | None:
     """For a GPU's compute capability (10 times the major version, and the minor one). None where nobody stated the
-    figures: CPUs, types without one."""
+    figures: CPUs, float64."""
     arch = next((a for a in ARCHS.values() if not a.ptx and 10 * a.capability[0] + a.capability[1] == capability), None)
-    kinds = {i.dtype for i in kernel.inputs if DTYPES[i.dtype].kind == "float"}
-    if arch is None or not kinds:
+    if arch is None:
         return None
-    half = all(DTYPES[k].bits == 16 for k in kinds)
-    if any(DTYPES[k].bits not in (16, 32) for k in kinds):
-        return None
-    matrix = half and any(g.pattern in _MATRIX for g in kernel.groups)
-    return Roofline(arch.chip, arch.bf16 if matrix else arch.fp32, arch.bandwidth)
+    bits = _operand_bits(kernel)
+    rates = {8: arch.eight, 16: arch.bf16, 32: arch.fp32}
+    return Roofline(arch.chip, rates[bits], arch.bandwidth) if bits in rates else None
+
+
+def _operand_bits(kernel: Kernel) -> int:
+    """The width of what a kernel's products are of, by which its rate goes; 32 where it has none: half types, and
+    integers, compute in float32 then."""
+    matrix = any(g.pattern in _MATRIX for g in kernel.groups)
+    kinds = [DTYPES[i.dtype] for i in kernel.inputs if len(i.dims) > 1]
+    floating = [k.bits for k in kinds if k.kind == "float"]
+    if 64 in floating:
+        return 64
+    if not matrix:
+        return 32
+    return max(floating or [k.bits for k in kinds if k.kind in ("int", "uint")] or [32])

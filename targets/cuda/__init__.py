@@ -23,8 +23,9 @@ class Arch:
         bandwidth: of device memory, bytes a second.
         fp32: flop/s without tensor cores, an FMA counted as two.
         bf16: flop/s of the tensor cores, without sparsity.
+        eight: operations a second of the tensor cores on types of 8 bits, those of float8 where it is there; as above.
 
-    The last five rows of figures are the vendor's; what is reached is less.
+    The last figures are the vendor's; what is reached is less.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Arch:
     bandwidth: float
     fp32: float
     bf16: float
+    eight: float
 
     @property
     def number(self) -> str:
@@ -51,8 +53,8 @@ class Arch:
 
 
 _KB = 1024
-_A100 = ("A100 SXM 80GB", 108, 163 * _KB, 164 * _KB, 65536, 2048, 2.04e12, 19.5e12, 312e12)
-_H200 = ("H200 SXM", 132, 227 * _KB, 228 * _KB, 65536, 2048, 4.8e12, 67e12, 989e12)
+_A100 = ("A100 SXM 80GB", 108, 163 * _KB, 164 * _KB, 65536, 2048, 2.04e12, 19.5e12, 312e12, 624e12)
+_H200 = ("H200 SXM", 132, 227 * _KB, 228 * _KB, 65536, 2048, 4.8e12, 67e12, 989e12, 1979e12)
 
 # The CUDA C++ programming guide (technical specifications by compute capability) and the chips' data sheets.
 ARCHS: dict[str, Arch] = {
@@ -61,10 +63,10 @@ ARCHS: dict[str, Arch] = {
         Arch("compute_80", (8, 0), *_A100),
         Arch("compute_90", (9, 0), *_H200),
         Arch("sm_80", (8, 0), *_A100),
-        Arch("sm_86", (8, 6), "A40", 84, 99 * _KB, 100 * _KB, 65536, 1536, 0.70e12, 37.4e12, 149.7e12),
-        Arch("sm_89", (8, 9), "L40S", 142, 99 * _KB, 100 * _KB, 65536, 1536, 0.86e12, 91.6e12, 362e12),
+        Arch("sm_86", (8, 6), "A40", 84, 99 * _KB, 100 * _KB, 65536, 1536, 0.70e12, 37.4e12, 149.7e12, 299.3e12),
+        Arch("sm_89", (8, 9), "L40S", 142, 99 * _KB, 100 * _KB, 65536, 1536, 0.86e12, 91.6e12, 362e12, 733e12),
         Arch("sm_90a", (9, 0), *_H200),
-        Arch("sm_100a", (10, 0), "B200", 148, 227 * _KB, 228 * _KB, 65536, 2048, 8.0e12, 80e12, 2250e12),
+        Arch("sm_100a", (10, 0), "B200", 148, 227 * _KB, 228 * _KB, 65536, 2048, 8.0e12, 80e12, 2250e12, 4500e12),
     )
 }
 """Ascending: of those that run on a device, the last is the best. PTX has the limits of its first chip."""
