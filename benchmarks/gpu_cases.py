@@ -50,6 +50,7 @@ def _linear(rows: int, columns: int, summed: int, **more: Any) -> Entry:
     """x [rows, summed] times weightᵀ [summed, columns]: M x N x K."""
     dims = {"rows": rows, "in_features": summed, "out_features": columns}
     fixed: dict[str, Any] = {"absent": ("bias", "residual"), "attributes": {"activation": "none"}}
+    fixed["label"] = f"{rows}x{columns}x{summed}"
     return Entry("linear", dims, **{**fixed, **more})
 
 
@@ -70,7 +71,7 @@ def gemm() -> list[Entry]:
     for absent, activation in ((("residual",), "gelu_tanh"), (("residual",), "gelu"), ((), "none")):
         same: dict[str, Any] = {"absent": absent, "attributes": {"activation": activation}}
         found.append(_linear(*EPILOGUE, **same, compiled=True, quick=True))
-        found += [_linear(*shape, **same, nearby=True) for shape in EPILOGUE_NEARBY]
+        found += [_linear(*shape, **same, compiled=True, nearby=True) for shape in EPILOGUE_NEARBY]
     return found
 
 
@@ -93,8 +94,6 @@ _ROW_OPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("gelu", "", ()),
     ("swiglu", "", ()),
 )
-COMPILED = (16384, 1024)
-"""The shape that torch.compile is measured at too: it takes seconds for each."""
 
 
 def rows() -> list[Entry]:
@@ -106,9 +105,9 @@ def rows() -> list[Entry]:
             for shape in (*ROWS, *ROWS_NEARBY):
                 m, n = shape
                 dims = {"rows": m, dim: n} if dim else {"rows": m * n}
-                compiled, nearby = shape == COMPILED and dtype == HALF, shape in ROWS_NEARBY
-                quick = dtype == HALF and shape in ROWS[:2]
-                found.append(Entry(op, dims, dtype, absent, attributes, nearby, compiled, quick, label=f"{m}x{n}"))
+                half, nearby = dtype == HALF, shape in ROWS_NEARBY
+                quick, label = half and shape in ROWS[:2], f"{m}x{n}"
+                found.append(Entry(op, dims, dtype, absent, attributes, nearby, half, quick, label=label))
     return found
 
 
@@ -121,14 +120,14 @@ def _quantised(op: str, dtype: str, absent: tuple[str, ...], attributes: Mapping
     for shapes, nearby in ((QUANTISED, False), (QUANTISED_NEARBY, True)):
         for m, n, k in shapes:
             dims = {"rows": m, "in_features": k, "out_features": n}
-            found.append(Entry(op, dims, dtype, absent, attributes, nearby, quick=not nearby))
+            found.append(Entry(op, dims, dtype, absent, attributes, nearby, quick=not nearby, label=f"{m}x{n}x{k}"))
     return found
 
 
 def fp8() -> list[Entry]:
     """float8 with one scale for all, and with one for each row and column."""
     tensorwise = _quantised("fp8_linear", "float8_e4m3fn", ("x_scale", "weight_scale", "bias"), {})
-    return tensorwise + _quantised("fp8_linear", "float8_e4m3fn", ("scale", "bias"), {})[:1]
+    return tensorwise + _quantised("fp8_linear", "float8_e4m3fn", ("scale", "bias"), {})
 
 
 def int8() -> list[Entry]:

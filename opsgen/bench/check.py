@@ -31,7 +31,7 @@ from .tensors import Positions, Tensors
 SLACK = 8.0
 MOST_ELEMENTS = 1 << 22  # of a value on the way to the sampled results: a third of a second of numpy
 MOST_ELEMENTS_EVER = 1 << 26  # where nothing more can be cut down
-_SMALL_ELEMENTS = 1 << 20
+_SMALL_ELEMENTS = 1 << 18
 _WHOLE_BYTES = 8 << 30  # of float64 values of the peer
 _WHOLE_CPU_FLOPS = 1e10
 _CHUNK = 1 << 24  # elements of a whole result that are compared at once

@@ -61,10 +61,10 @@ def reference(
 def peer(
     x: Any, weight: Any, scale: Any = None, x_scale: Any = None, weight_scale: Any = None, bias: Any = None
 ) -> Any:
-    """torch._scaled_mm, which takes scales of both tensors, or of all rows and columns; in float64 on the CPU."""
+    """torch._scaled_mm, which takes scales of both tensors, or of all rows and columns. float64 stays so."""
     import torch
 
-    if not x.is_cuda:
+    if not x.is_cuda or x.dtype == torch.float64:
         y = x.double() @ weight.double().T
         for factor in (scale, weight_scale, None if x_scale is None else x_scale[..., None]):
             y = y if factor is None else y * factor.double()
