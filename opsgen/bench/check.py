@@ -214,9 +214,7 @@ def _whole(
         return "not whole: no peer in float64"
     if any(i.mutable for i in graph.inputs):
         return "not whole: the op updates its inputs"
-    summed = {id(n.arg) for n in samples.nodes_of(graph) if isinstance(n, Reduce) and isinstance(n.arg, Map)}
-    extents = {d: graph.extent(d).evaluate(case.dims) for d in graph.extents}
-    largest = max(prod(extents[d] for d in n.dims) for n in samples.nodes_of(graph) if id(n) not in summed)
+    largest = _stored(graph, {d: graph.extent(d).evaluate(case.dims) for d in graph.extents})
     flops = case.value(case.kernel.flops)
     if 8 * 4 * largest > min(_WHOLE_BYTES, tensors.free_bytes() // 2) or (
         tensors.device == "cpu" and flops > _WHOLE_CPU_FLOPS
@@ -235,6 +233,19 @@ def _whole(
         if bound.value.dtype.kind == "f":
             _everywhere(case, name, bound, results[name], value, tensors)
     return ""
+
+
+def _stored(graph: Graph, extents: Mapping[str, int]) -> int:
+    """Elements of the largest value that a peer stores: not the products that a contraction sums."""
+    nodes = samples.nodes_of(graph)
+    products = [
+        set(n.arg.dims)
+        for n in nodes
+        if isinstance(n, Reduce) and n.op == "sum" and isinstance(n.arg, Map) and n.arg.op == "mul"
+    ]
+    ends = {id(n) for n in (*graph.inputs, *graph.outputs())}
+    stored = [n for n in nodes if id(n) in ends or not any(p <= set(n.dims) for p in products)]
+    return max(prod(extents[d] for d in n.dims) for n in stored)
 
 
 def _everywhere(case: Case, name: str, bound: Bounded, got: Any, wanted: Any, tensors: Tensors) -> None:

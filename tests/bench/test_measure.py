@@ -8,6 +8,7 @@ import pytest
 
 from opsgen.bench import cases, inputs
 from opsgen.bench.cases import Choice
+from opsgen.bench.check import _stored
 from opsgen.bench.roofline import roofline
 from opsgen.bench.tensors import NumpyTensors
 from opsgen.dsl import Op
@@ -82,6 +83,8 @@ def test_inputs_of_every_workload_are_valid(op: Op) -> None:
                 assert x[0] == 0 and x[-1] == end and (np.diff(x) >= 0).all()
             elif check.kind == "lengths":
                 assert (x >= 0).all() and (x <= end).all()
+            else:
+                assert check.kind == "sorted" and (np.diff(x) >= 0).all()
         for name, x in given.items():
             if wanted[name].below is not None:
                 assert x.min() >= 0 and x.max() < wanted[name].below
@@ -101,6 +104,24 @@ def test_leading_dims_and_what_a_manifest_knows() -> None:
         ), (),
     )  # fmt: skip
     assert [(i.shape, i.below) for i in inputs.of_kernel(held, sizes)] == [((6,), 30), ((40, 5), None)]
+
+
+def test_what_has_to_be_sorted_is() -> None:
+    (found,) = inputs.make([inputs.Input("group", (1000,), "int64", 37, ascending=True)], NumpyTensors()).values()
+    assert (np.diff(found) >= 0).all() and found.min() >= 0 and 30 < found.max() < 37
+
+
+def test_what_a_peer_stores_are_not_the_products_that_a_contraction_sums() -> None:
+    def stored(name: str, **extents: int) -> int:
+        graph = all_ops()[name].trace()
+        return _stored(graph, {d: e.evaluate(extents) for d, e in ((d, graph.extent(d)) for d in graph.extents)})
+
+    assert stored("linear", rows=100, in_features=200, out_features=300) == 300 * 200
+    assert stored("softmax", rows=100, columns=200) == 100 * 200
+    sizes = {"batch": 1, "heads": 2, "queries": 50, "keys": 60, "head_dim": 8, "value_dim": 8}
+    assert stored("attention", **sizes) == 2 * 50 * 60
+    sizes = {"tokens": 100, "in_features": 20, "out_features": 30, "experts": 4, "offsets": 5}
+    assert stored("grouped_linear", **sizes) == 100 * 30
 
 
 # -- which figures -----------------------------------------------------------------------------------------------------
