@@ -84,8 +84,6 @@ def _one(wanted: Input, tensors: Tensors, random: np.random.Generator) -> Any:
         return tensors.put(np.arange(count) * (wanted.below or _SMALL) // max(count, 1), wanted.dtype)
     if wanted.lengths is not None:
         return tensors.put(np.full(shape, wanted.lengths), wanted.dtype)
-    if wanted.ascending:
-        return tensors.put(np.sort(random.integers(0, max(wanted.below or _SMALL, 1), shape)), wanted.dtype)
     if wanted.below is not None and count <= wanted.below:  # each once: pages of a cache are not shared
         return tensors.put(random.permutation(wanted.below)[:count].reshape(shape), wanted.dtype)
     if wanted.below is not None:

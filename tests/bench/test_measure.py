@@ -107,7 +107,7 @@ def test_leading_dims_and_what_a_manifest_knows() -> None:
 
 
 def test_what_has_to_be_sorted_is() -> None:
-    (found,) = inputs.make([inputs.Input("group", (1000,), "int64", 37, ascending=True)], NumpyTensors()).values()
+    (found,) = inputs.make([inputs.Input("group", (1000,), "int64", 37, rising=True)], NumpyTensors()).values()
     assert (np.diff(found) >= 0).all() and found.min() >= 0 and 30 < found.max() < 37
 
 
