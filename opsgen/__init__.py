@@ -92,6 +92,8 @@ if TYPE_CHECKING:
         transpose,
         where,
     )
+    from .dsl.scan import cummax, cummin, cumprod, cumsum
+    from .dsl.scatter import scatter_add, scatter_max, scatter_min
     from .errors import OpsgenError, OpsgenWarning
     from .runtime import Library, Packed, load
 
@@ -111,6 +113,8 @@ _HOMES = {
         "require_lengths", "require_offsets", "require_sorted", "round", "rsqrt", "segment", "sigmoid", "sin",
         "size", "softmax", "split", "sqrt", "sum", "tanh", "transpose", "where",
     ),
+    "opsgen.dsl.scan": ("cummax", "cummin", "cumprod", "cumsum"),
+    "opsgen.dsl.scatter": ("scatter_add", "scatter_max", "scatter_min"),
 }  # fmt: skip
 _WHERE = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,16 +1,16 @@
 """What a graph costs: flops and bytes as expressions over its free dims.
 
 Flops count one for an arithmetic map, `TRANSCENDENTAL_FLOPS` for exp and its kin, one for an element entering a
-reduction (so a
-contraction counts 2·M·N·K). Bytes count every input and every result once: what a perfect kernel would move.
+reduction (so a contraction counts 2·M·N·K) or a scan. Bytes count every input and every result once: what a perfect kernel would move.
 """
 
 from __future__ import annotations
 
 from ..dsl.extent import Extent
 from ..dsl.op import Graph
-from ..dsl.tensor import Map, Reduce, Tensor, walk
+from ..dsl.tensor import Map, Reduce, Scan, Tensor, walk
 from .groups import TRANSCENDENTAL
+from .scatter import scatter_of
 
 TRANSCENDENTAL_FLOPS = 10
 _FREE = frozenset({"cast", "where", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "isnan"})
@@ -39,7 +39,10 @@ def flops(graph: Graph, nodes: tuple[Tensor, ...] | None = None) -> Extent:
 
     for node in found:
         if isinstance(node, Reduce):
-            count(node.arg.dims, 1)
+            scatter = scatter_of(node)
+            count(node.arg.dims if scatter is None else (*scatter.batch, *node.over, *scatter.columns), 1)
+        elif isinstance(node, Scan):
+            count(node.dims, 1)
         elif isinstance(node, Map) and node.op not in _FREE and node.dtype.kind == "float":
             count(node.dims, TRANSCENDENTAL_FLOPS if node.op in TRANSCENDENTAL else 1)
     total = Extent.const(0)

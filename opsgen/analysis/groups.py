@@ -7,6 +7,8 @@ A group has one of these patterns, found from its expressions and never from an 
     contraction    a sum over a product whose factors each lack dims of the other (GEMM-like), with prologue and
     epilogue
     grouped_contraction  a contraction whose right factor is another one for each run of rows (mixture of experts)
+    scan           running sums (products, extremes) along one dim, and the maps before and after them
+    scatter        a reduction at each of the positions that its elements go to, and the maps after it
     online_chain   a contraction and the chain of reductions over its result, one of which may be a contraction too
 
 What one group hands to another is stored (workspace); everything else is computed where it is used.
@@ -19,11 +21,12 @@ from typing import TYPE_CHECKING
 
 from ..dsl.dtypes import int32
 from ..dsl.op import Graph
-from ..dsl.tensor import At, Input, Map, Reduce, Tensor
+from ..dsl.tensor import At, Input, Map, Reduce, Scan, Tensor
 
 if TYPE_CHECKING:
     from .fusion import FusedChain
     from .segments import Segments
+    from .scatter import Scatter
 
 TRANSCENDENTAL = frozenset({"exp", "exp2", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "pow"})
 
@@ -44,6 +47,10 @@ class Group:
     """Of an online chain: its parts."""
     segments: Segments | None = None
     """Of a grouped contraction: its parts."""
+    scans: list[Scan] = field(default_factory=list)
+    """Of a scan group: its scans, all along the same dim in the same direction, none of which needs another."""
+    scatter: Scatter | None = None
+    """Of a scatter: its parts."""
 
     def needs(self, other: Group) -> bool:
         """Whether this group runs after ``other``, directly or not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Size, Tensor
+from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Scan, Size, Tensor
 from ..errors import InternalError
 from .groups import is_transpose
 
@@ -53,6 +53,8 @@ class Numbering:
             return (node.op, node.dtype.name, below)
         if isinstance(node, Reduce):
             return ("reduce", node.op, tuple(sorted(node.over)), below)
+        if isinstance(node, Scan):
+            return ("scan", node.op, node.over, node.exclusive, node.reverse, below)
         if isinstance(node, At):
             return ("at", tuple(node.coords), node.exact, below)
         if isinstance(node, Concat):

@@ -2,9 +2,8 @@
 
 Values with no reduction before them are free: they are computed wherever they are used, again at each use. Going
 through
-the graph from its inputs, a reduction opens a group or joins one that reduces the same dims; a map joins the group of
-its
-operands where it lies in that group's space. A value that another group reads, or that is read at other positions, is
+the graph from its inputs, a reduction opens a group or joins one that reduces the same dims, and so does a scan; a map
+joins the group of its operands where it lies in that group's space. A value that another group reads, or that is read at other positions, is
 stored.
 """
 
@@ -13,9 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..dsl.op import Graph
-from ..dsl.tensor import At, Concat, Map, Reduce, Tensor, walk
+from ..dsl.tensor import At, Concat, Map, Reduce, Scan, Tensor, walk
 from .fusion import FusedChain, fused_chains
 from .groups import Group, Partition, factors, is_transpose, read_from
+from .scatter import Scatter, scatter_of
 from .segments import Segments, segments
 
 
@@ -43,15 +43,20 @@ class _Partitioner:
     # -- placing one node ----------------------------------------------------------------------------------------------
     def place(self, node: Tensor) -> None:
         if isinstance(node, Reduce):
-            pair = factors(node)
+            pair, scatter = factors(node), scatter_of(node)
             if id(node) in self.chain_of:
                 self.place_in_chain(node, self.chain_of[id(node)])
             elif pair is not None:
                 self.place_contraction(node, pair)
             elif (parts := segments(node, self.graph)) is not None:
                 self.place_grouped(node, parts)
+            elif scatter is not None:
+                self.place_scatter(node, scatter)
             else:
                 self.place_reduction(node)
+            return
+        if isinstance(node, Scan):
+            self.place_scan(node)
             return
         children = node.children()
         if isinstance(node, At) and not is_transpose(node):
@@ -189,6 +194,27 @@ class _Partitioner:
             theirs |= _sources(r.arg) | {id(r)}
         return bool(mine & theirs)
 
+    def place_scatter(self, node: Reduce, scatter: Scatter) -> None:
+        group = self.open("scatter", scatter.space, node.over)
+        group.reductions.append(node)
+        group.scatter = scatter
+        self.home.pop(id(node.arg), None)  # what the destinations choose from is never stored
+        self.join(group, node, scatter.children())
+
+    def place_scan(self, node: Scan) -> None:
+        """A scan joins one that runs the same way over what it reads, unless it needs that one's results."""
+        children = (node.arg,)
+        for group in reversed(self.groups):
+            same = group.pattern == "scan" and group.over == (node.over,) and set(group.space) == set(node.dims)
+            if not same or group.scans[0].reverse != node.reverse or self.group(node.arg) is group:
+                continue
+            if self.can_join(group, children) and any(_sources(s.arg) & _sources(node.arg) for s in group.scans):
+                break
+        else:
+            group = self.open("scan", node.dims, (node.over,))
+        group.scans.append(node)
+        self.join(group, node, children)
+
     def place_map(self, node: Tensor) -> None:
         children = node.children()
         candidates: list[Group] = []
@@ -268,7 +294,8 @@ class _Partitioner:
 
     def in_place(self, writer: Group, old: Tensor) -> bool:
         """Whether the group reads each element of a parameter only where and before it writes it."""
-        elsewhere: list[Tensor] = [r.arg for r in writer.reductions] if "contraction" in writer.pattern else []
+        whole = "contraction" in writer.pattern or writer.pattern == "scatter"
+        elsewhere: list[Tensor] = [r.arg for r in writer.reductions] if whole else []
         for n in self.computed(writer, (*writer.stored, *writer.reductions)):
             if isinstance(n, Concat):
                 elsewhere.extend(n.parts)

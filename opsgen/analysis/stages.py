@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..dsl.op import Graph
-from ..dsl.tensor import Reduce
+from ..dsl.tensor import Reduce, Scan
 from .dependence import leaves, same_dims
 from .derive import derive, first
 from .online import REDUCTIONS, Break, Chain, Link
@@ -77,7 +77,11 @@ class Stages:
 def _detour(node: Reduce) -> str:
     """Why an earlier result has to be finished that the argument does not read through maps alone."""
     through = {
-        f"a reduction over {', '.join(n.over)}" if isinstance(n, Reduce) else "a read at other positions"
+        f"a reduction over {', '.join(n.over)}"
+        if isinstance(n, Reduce)
+        else "a scan"
+        if isinstance(n, Scan)
+        else "a read at other positions"
         for n in leaves(node.arg)
         if n.children() and not (isinstance(n, Reduce) and same_dims(n, node))
     }

@@ -23,7 +23,7 @@ from ..analysis.partition import partition
 from ..dsl.dtypes import DType, compute_type
 from ..dsl.extent import Extent
 from ..dsl.op import Op
-from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Size, Tensor
+from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Scan, Size, Tensor
 from ..dsl.trace import ROWS
 from ..errors import InternalError, error
 from .problem import Problem, Variant, enumerate_problems, variant
@@ -195,6 +195,8 @@ def _node(node: Tensor, numbers: Mapping[int, int], names: Mapping[int, str]) ->
         return made | {"op": node.op}
     if isinstance(node, Reduce):
         return made | {"op": node.op, "over": list(node.over)}
+    if isinstance(node, Scan):
+        return made | {"op": node.op, "along": node.over, "exclusive": node.exclusive, "reverse": node.reverse}
     if isinstance(node, At):
         return made | {"op": "view" if node.exact else "at", "coords": list(node.coords)}
     if isinstance(node, Concat):
@@ -445,6 +447,9 @@ def _trees(group: Data) -> list[str]:
 def _inner(node: Data) -> str:
     if "over" in node:
         return f"{node['op']} over {', '.join(node['over'])}"
+    if "along" in node:
+        how = [name for name in ("exclusive", "reverse") if node[name]]
+        return f"running {node['op']} along {node['along']}" + (f" ({', '.join(how)})" if how else "")
     if node["op"] == "at":
         return f"read at positions along {', '.join(node['coords'])}"
     if node["op"] == "view":

@@ -13,7 +13,7 @@ from ..dsl.dtypes import DTYPES, DType, compute_type, floating
 from ..dsl.op import Graph, Op, variants
 from ..dsl.signature import Parameter
 from ..dsl.spec import dtype_choices
-from ..dsl.tensor import At, Const, Index, Input, Map, Reduce, Scalar, Size, Tensor, walk
+from ..dsl.tensor import At, Const, Index, Input, Map, Reduce, Scalar, Scan, Size, Tensor, walk
 from ..errors import error
 
 
@@ -111,6 +111,8 @@ def serialize(graph: Graph) -> str:
             own.append(n.op)
         elif isinstance(n, Reduce):
             own += [n.op, list(n.over)]
+        elif isinstance(n, Scan):
+            own += [n.op, n.over, n.exclusive, n.reverse]
         elif isinstance(n, At):
             own += [sorted(n.coords), n.exact]
         lines.append([*own, [numbers[id(c)] for c in n.children()]])

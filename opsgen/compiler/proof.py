@@ -10,7 +10,7 @@ from ..analysis.dependence import inside
 from ..analysis.groups import is_transpose
 from ..analysis.online import Break, Chain, Link, analyse
 from ..dsl.op import Graph
-from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Size, Tensor
+from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Scan, Size, Tensor
 
 Data = dict[str, Any]
 
@@ -127,7 +127,7 @@ def described(root: Tensor, names: Mapping[int, str]) -> str:
     """A node in words of the language, over what has a name; long ones end in dots."""
     texts: dict[int, str] = {}
     for node in _order(root):
-        named = names.get(id(node)) if isinstance(node, (At, Reduce, Concat)) and node is not root else None
+        named = names.get(id(node)) if isinstance(node, (At, Reduce, Scan, Concat)) and node is not root else None
         texts[id(node)] = named or _described(node, texts)
     text = texts[id(root)]
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
@@ -154,6 +154,8 @@ def _described(node: Tensor, texts: Mapping[int, str]) -> str:
         return below[0] if node.op == "cast" else f"{node.op}({', '.join(below)})"
     if isinstance(node, Reduce):
         return f"{node.op} over {', '.join(node.over)} of {below[0]}"
+    if isinstance(node, Scan):
+        return f"running {node.op} along {node.over} of {below[0]}"
     if isinstance(node, At):
         if is_transpose(node):
             return below[0]

@@ -1,12 +1,12 @@
 """The expression graph: immutable nodes over named dims.
 
 A node knows its dims (names, in order), its element type and where it was written. Everything later, from the loop
-nest to
-the reference evaluator, is a lowering of these nine kinds of node:
+nest to the reference evaluator, is a lowering of these ten kinds of node:
 
     Input  Scalar  Const  Index  Size      leaves
     Map                                    elementwise, broadcasting by name
     Reduce                                 over one or more dims; a contraction is a sum over a product
+    Scan                                   a running sum, product, maximum or minimum along one dim
     At                                     reads at computed positions: gather, split, merge and rename are all this
     Concat                                 along one dim
 """
@@ -120,7 +120,8 @@ class Tensor:
         name = ufunc.__name__
         if method == "__call__" and name in _OPERATORS and not kwargs:
             return elementwise(_OPERATORS[name], *inputs)
-        _refuse_numpy(_REDUCTIONS.get(name) if method == "reduce" else _COUNTERPARTS.get(name), f"np.{name}")
+        methods = {"reduce": _REDUCTIONS, "accumulate": _SCANS}
+        _refuse_numpy(methods.get(method, _COUNTERPARTS).get(name), f"np.{name}")
 
     def __array_function__(self, function: Any, kinds: Any, args: Any, kwargs: Any) -> NoReturn:
         name = function.__name__
@@ -321,6 +322,29 @@ class Reduce(Tensor):
         return (self.arg,)
 
 
+class Scan(Tensor):
+    """``op`` (sum, prod, max or min) of the elements along ``over`` from the first to each position.
+
+    ``exclusive``: without the position's own element, so that the first one is what ``op`` gives over nothing.
+    ``reverse``: from the last element to each position.
+    """
+
+    __slots__ = ("arg", "exclusive", "op", "over", "reverse")
+
+    def __init__(
+        self, op: str, arg: Tensor, over: str, dtype: DType, exclusive: bool = False, reverse: bool = False
+    ) -> None:
+        super().__init__(arg.dims, dtype, arg.weak)
+        self.op = op
+        self.arg = arg
+        self.over = over
+        self.exclusive = exclusive
+        self.reverse = reverse
+
+    def children(self) -> tuple[Tensor, ...]:
+        return (self.arg,)
+
+
 class At(Tensor):
     """``source`` read at ``coords`` (dim of the source → position). Dims of the source not named keep their position.
 
@@ -377,10 +401,11 @@ _COUNTERPARTS = {
     )},
     "absolute": "abs", "amax": "max", "amin": "min", "concatenate": "concat", "einsum": "dot", "fabs": "abs",
     "fmax": "max", "fmin": "min", "inner": "dot", "matmul": "dot", "maximum": "max", "minimum": "min", "rint": "round",
-    "split": "split", "swapaxes": "transpose", "take": "at", "tensordot": "dot", "vecdot": "dot",
+    "cumprod": "cumprod", "cumsum": "cumsum", "split": "split", "swapaxes": "transpose", "take": "at", "tensordot": "dot", "vecdot": "dot",
 }  # fmt: skip
 """Functions of numpy, and the functions of the language that do the same."""
 _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
+_SCANS = {"add": "cumsum", "multiply": "cumprod", "maximum": "cummax", "minimum": "cummin"}
 
 
 def _refuse_numpy(counterpart: str | None, function: str) -> NoReturn:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..dsl.dtypes import DType, compute_type
 from ..dsl.op import Graph, Op
-from ..dsl.tensor import At, Concat, Const, Map, Reduce, Scalar, Tensor, common_type, walk
+from ..dsl.tensor import At, Concat, Const, Map, Reduce, Scalar, Scan, Tensor, common_type, walk
 from ..dsl.trace import ROWS
 from .to_numpy import _MAPS, Evaluator, bind_sizes, check_constraints, numpy_type, trace_for
 
@@ -40,6 +40,8 @@ SMALLEST = {
 _EXACT = {"neg", "abs", "max", "min", "round", "floor", "ceil", "where", "cast"}
 _MONOTONE = {"exp", "exp2", "log", "log1p", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "floor", "ceil", "round"}
 _FUNCTION_UNITS = 16  # 8 units in the last place: more than any function's stated error
+
+_SCAN_ROUNDINGS = 32  # neighbours in a vector, in a thread, in a warp and in a block are added up before the carry is
 
 
 def _times(a: Array, b: Array) -> Array:
@@ -92,6 +94,8 @@ class _Bounds:
             return self._map(n, value, x, e)
         if isinstance(n, Reduce):
             return self._reduce(n, value)
+        if isinstance(n, Scan):
+            return self._scan(n, value)
         if isinstance(n, At):
             self.shadow.values = {**self.run.values, id(n.source): self.errors[id(n.source)]}
             error = np.array(self.shadow._at(n), np.float64)
@@ -247,6 +251,48 @@ class _Bounds:
         plain = np.isfinite(x).all(axis=axes)
         error = np.where(plain, error, 0.0 if n.op == "sum" else np.where(e.sum(axis=axes) > 0, np.inf, 0.0))
         return np.where(unsure, np.inf, error)
+
+    def _scan(self, n: Scan, value: Array) -> Any:
+        """As for reductions of every length. A float32 sum is carried along in float64, so that its roundings are those
+        of a few elements side by side, however many came before."""
+        axis = n.dims.index(n.over)
+        x, e = self.run.full(n.arg), np.broadcast_to(self.errors[id(n.arg)], value.shape)
+        if n.reverse:
+            x, e = np.flip(x, axis), np.flip(e, axis)
+        error = self._running(n, x, e, axis)
+        if n.exclusive:
+            error = np.concatenate([np.zeros_like(np.take(error, [0], axis)), error], axis) if error.size else error
+            error = np.take(error, range(x.shape[axis]), axis)
+        return np.flip(error, axis) if n.reverse else error
+
+    def _running(self, n: Scan, x: Array, e: Array, axis: int) -> Array:
+        def along(function: Any, x: Array) -> Array:
+            return np.asarray(function.accumulate(x, axis=axis))
+
+        unsure = along(np.logical_or, np.isinf(e))
+        if x.dtype.kind != "f":
+            return np.where(unsure, np.inf, 0.0)
+        if n.op in ("max", "min"):
+            return along(np.maximum, e)
+        size, kind = np.abs(x.astype(np.float64)), compute_type(n.dtype).name
+        e = np.where(np.isinf(e), 0.0, e)
+        unit, plain = UNIT[kind], along(np.logical_and, np.isfinite(x))
+        if n.op == "sum":
+            total = along(np.add, size)
+            roundings = _SCAN_ROUNDINGS + (4 * np.sqrt(x.shape[axis]) if kind == "float64" else 0)
+            error = np.where(
+                plain & (total >= LARGEST["float32"] / 4), np.inf, along(np.add, e) + roundings * unit * total
+            )
+            moved: Any = 0.0
+        else:
+            top, count = size + e, x.shape[axis]
+            high = along(np.multiply, top)
+            partial, tiny = along(np.multiply, np.maximum(top, 1)), along(np.multiply, np.minimum(size, 1))
+            error = high - along(np.multiply, size) + 2 * count * unit * high
+            wild = (partial >= LARGEST["float32"] / 4) | ((tiny < 1e-36) & (along(np.minimum, size) > 0))
+            error = np.where(wild & plain, np.inf, error)
+            moved = np.where(along(np.add, e) > 0, np.inf, 0.0)
+        return np.where(unsure, np.inf, np.where(plain, error, moved))
 
 
 @dataclass(frozen=True)

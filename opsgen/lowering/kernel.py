@@ -197,7 +197,11 @@ class Kernel(Environment):
         home = self.partition.home[id(node)]
         position = next(i for i, s in enumerate(home.stored) if s is node)
         # In the order in which the group makes it: that of the expression is an accident of which operand stood left.
-        order = home.reductions[0].dims + home.over if home.reductions and home.fused is None else node.dims
+        order = node.dims
+        if home.scatter is not None:
+            order = home.scatter.space
+        elif home.reductions and home.fused is None:
+            order = home.reductions[0].dims + home.over
         return self.workspace(
             f"group{home.index}_{position}",
             {d: self.graph.extent(d) for d in order if d in node.dims},

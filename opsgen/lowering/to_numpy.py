@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..dsl.dtypes import LARGEST, DType, compute_type
 from ..dsl.op import Graph, Op
-from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Size, Tensor, walk
+from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Scan, Size, Tensor, walk
 from ..dsl.trace import ROWS
 from ..errors import InternalError, error
 
@@ -141,6 +141,8 @@ class Evaluator:
             return self._map(n)
         if isinstance(n, Reduce):
             return self._reduce(n)
+        if isinstance(n, Scan):
+            return self._scan(n)
         if isinstance(n, At):
             return self._at(n)
         if isinstance(n, Concat):
@@ -180,11 +182,20 @@ class Evaluator:
             return np.sum(x, axis=axes, dtype=kind)
         if n.op == "prod":
             return np.prod(x, axis=axes, dtype=kind)
-        low: Any = -np.inf if kind.kind == "f" else np.iinfo(kind).min
-        high: Any = np.inf if kind.kind == "f" else np.iinfo(kind).max
-        return np.asarray(
-            np.max(x, axis=axes, initial=low) if n.op == "max" else np.min(x, axis=axes, initial=high)
-        ).astype(kind)
+        function: Any = np.max if n.op == "max" else np.min
+        return np.asarray(function(x, axis=axes, initial=_neutral(n.op, kind))).astype(kind)
+
+    def _scan(self, n: Scan) -> Array:
+        kind, axis = self.type_of(n.dtype), n.dims.index(n.over)
+        x = self.full(n.arg).astype(kind)
+        x = np.flip(x, axis) if n.reverse else x
+        function: Any = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[n.op]
+        found = function.accumulate(x, axis=axis, dtype=kind)
+        if n.exclusive:
+            edge = np.full([1 if i == axis else s for i, s in enumerate(x.shape)], _neutral(n.op, kind), kind)
+            kept = [slice(x.shape[axis]) if i == axis else slice(None) for i in range(x.ndim)]
+            found = np.concatenate([edge, found], axis)[tuple(kept)]
+        return np.flip(found, axis) if n.reverse else found
 
     def _at(self, n: At) -> Array:
         source = self.full(n.source)
@@ -205,6 +216,15 @@ class Evaluator:
         return (
             source[tuple(np.broadcast_to(g, shape) for g in grids)] if 0 not in shape else np.empty(shape, source.dtype)
         )
+
+
+def _neutral(op: str, kind: Any) -> Any:
+    """What ``op`` gives over nothing."""
+    if op in ("sum", "prod"):
+        return 0 if op == "sum" else 1
+    if kind.kind == "f":
+        return -np.inf if op == "max" else np.inf
+    return np.iinfo(kind).min if op == "max" else np.iinfo(kind).max
 
 
 def bind_sizes(graph: Graph, arrays: Mapping[str, Array]) -> tuple[dict[str, int], tuple[int, ...]]:

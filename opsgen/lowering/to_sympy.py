@@ -1,6 +1,6 @@
 """The graph in sympy: what the maps of an expression compute, over one symbol for each leaf.
 
-Leaves are inputs, scalars, positions, sizes, reads at other positions, and reductions. Everything is a real number:
+Leaves are inputs, scalars, positions, sizes, reads at other positions, scans and reductions. All are real numbers:
 
 - conversions that keep the value up to rounding are dropped; proofs are about exact arithmetic;
 - a condition that does not depend on the reductions in question is a symbol c that is 0 or 1, and
@@ -26,7 +26,7 @@ from sympy.printing.str import StrPrinter
 from ..analysis.dependence import dependent, inside
 from ..analysis.groups import is_transpose
 from ..analysis.numbering import Numbering
-from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Size, Tensor
+from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Scan, Size, Tensor
 from ..errors import InternalError
 
 Expr = Any
@@ -132,6 +132,8 @@ def _name(node: Tensor) -> str:
         return _name(node.source) if is_transpose(node) else f"{_name(node.source)}_at"
     if isinstance(node, Reduce):
         return "_".join((node.op, *node.over))
+    if isinstance(node, Scan):
+        return f"running_{node.op}_{node.over}"
     if isinstance(node, Concat):
         return f"joined_{node.dim}"
     return "c" if node.dtype.kind == "bool" else "t"

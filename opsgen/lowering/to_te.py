@@ -20,7 +20,7 @@ from tvm import te, tirx
 from ..analysis.groups import Group, Partition
 from ..dsl.dtypes import LARGEST, DType, compute_type, float8
 from ..dsl.op import Graph
-from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Size, Tensor, common_type
+from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Scan, Size, Tensor, common_type
 from ..errors import InternalError, error
 from .narrow_floats import NARROW
 from .statements import Expr, constant, i64
@@ -149,7 +149,7 @@ class _Lowering:
             if id(node) in self.given or not node.children() or _is_position(node):
                 continue
             depth = 1 + max((depths.get(id(c), 0) for c in node.children()), default=0)
-            if isinstance(node, Reduce) or uses.get(id(node), 0) > 1 or id(node) in labels or depth >= _DEPTH:
+            if isinstance(node, (Reduce, Scan)) or uses.get(id(node), 0) > 1 or id(node) in labels or depth >= _DEPTH:
                 self.tensors[id(node)] = self.compute(node, labels.get(id(node)))
                 depth = 0
             depths[id(node)] = depth
@@ -234,9 +234,11 @@ class _Lowering:
         return tirx.BufferLoad(self.showing[name], list(at))
 
     def compute(self, node: Tensor, label: str | None) -> Any:
-        name = label or (node.op if isinstance(node, (Map, Reduce)) else "read")
+        name = label or (node.op if isinstance(node, (Map, Reduce, Scan)) else "read")
         if isinstance(node, Reduce):
             return self.make(node.dims, self.reduction(node), name)
+        if isinstance(node, Scan):
+            return self.make(node.dims, self.scan(node), f"running_{node.op}" if label is None else name)
         return self.make(node.dims, lambda at: self.inside(node, at), name)
 
     def copy(self, label: str, node: Tensor, dtype: DType, dims: tuple[str, ...]) -> Any:
@@ -267,6 +269,26 @@ class _Lowering:
                 (axis,) = axes.values()
                 return _search(node.op)((axis.var, value), axis=axis)
             return _reducer(node.op)(value, axis=list(axes.values()))
+
+        return body
+
+    def scan(self, node: Scan) -> Callable[[dict[str, Expr]], Any]:
+        """As a reduction at each position, over the positions before it: TE has no other form for what follows it."""
+        extent = self.extent(node.over)
+        axis = te.reduce_axis(
+            (i64(0), extent), name=f"r_{node.over}"
+        )  # where there is a position, there is one to read
+        kind = compute_name(node.dtype)
+        neutral = _neutral(node.op, kind)
+
+        def body(at: dict[str, Expr]) -> Any:
+            here, there = at[node.over], axis.var
+            before, behind = (here, there) if node.reverse else (there, here)
+            inside = before < behind if node.exclusive else before <= behind
+            value = tirx.if_then_else(inside, self.value(node.arg, {**at, node.over: there}, kind), neutral)
+            if self.showing is not None:
+                return f"{node.op}({_text(value)}, over {axis.var.name} < {_text(axis.dom.extent)})"
+            return _reducer(node.op)(value, axis=[axis])
 
         return body
 

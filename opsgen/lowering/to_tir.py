@@ -15,7 +15,7 @@ from typing import Any
 from tvm import tirx
 
 from ..dsl.dtypes import DType, compute_type
-from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Size, Tensor, common_type
+from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Scan, Size, Tensor, common_type
 from ..errors import InternalError
 from . import instructions, vector_math
 from .narrow_floats import NARROW, Narrow
@@ -270,8 +270,8 @@ class Scope:
             return self.value(node.source, self._positions(node, coords))
         if isinstance(node, Concat):
             return self._concat(node, coords)
-        if isinstance(node, Reduce):
-            raise InternalError(f"the reduction {node!r} is neither stored nor held where it is used")
+        if isinstance(node, (Reduce, Scan)):
+            raise InternalError(f"{node!r} is neither stored nor held where it is used")
         raise InternalError(f"no TIR form of {node!r}")
 
     def _positions(self, node: At, coords: Mapping[str, Expr]) -> dict[str, Expr]:

@@ -5,7 +5,7 @@ from opsgen.schedules.common.schedule import Schedule
 
 def schedules() -> tuple[Schedule, ...]:
     """All schedules of the target. Imports TVM."""
-    from . import contraction, grouped_contraction, map, row_reduction, wgmma
+    from . import contraction, grouped_contraction, map, row_reduction, scan, scatter, wgmma
 
     return (
         map.SCHEDULE,
@@ -13,4 +13,6 @@ def schedules() -> tuple[Schedule, ...]:
         contraction.SCHEDULE,
         wgmma.SCHEDULE,
         grouped_contraction.SCHEDULE,
+        scan.SCHEDULE,
+        scatter.SCHEDULE,
     )

@@ -5,7 +5,7 @@ from opsgen.schedules.common.schedule import Schedule
 
 def schedules() -> tuple[Schedule, ...]:
     """All schedules of the target. Imports TVM."""
-    from . import contraction, grouped_contraction, map, online_chain, row_reduction
+    from . import contraction, grouped_contraction, map, online_chain, row_reduction, scan, scatter
 
     return (
         map.SCHEDULE,
@@ -13,4 +13,6 @@ def schedules() -> tuple[Schedule, ...]:
         contraction.SCHEDULE,
         grouped_contraction.SCHEDULE,
         online_chain.SCHEDULE,
+        scan.SCHEDULE,
+        scatter.SCHEDULE,
     )

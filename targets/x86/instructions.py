@@ -16,6 +16,8 @@ from tvm import tirx
 
 from opsgen.lowering import instructions
 
+from . import scans
+
 LENGTHS = (1, 2, 4, 8, 16, 32, 64)
 _LLVM = {"float32": "float", "float64": "double", "int32": "i32"}
 
@@ -221,6 +223,7 @@ def functions(arch: str) -> str:
     """The LLVM IR of all of them for an arch."""
     parts = [_extreme(n, t, k) for n in ("maximum", "minimum") for t in ("float32", "float64") for k in LENGTHS]
     parts += [_stream(dtype, size) for dtype in _STREAMED for size in (16, 32, 64)] + [_STREAM_HELPERS]
+    parts.append(scans.functions())
     if arch == "avx512":
         parts.append(_DECLARATIONS_512)
         shapes = {"scale_by_power": ["float32", "float32"], "reciprocal_estimate": ["float32"]}

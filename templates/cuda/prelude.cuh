@@ -105,3 +105,23 @@ __device__ __forceinline__ T opsgen_exchange(T value, int other) {
   }
 OPSGEN_MMA(float16, "f16")
 OPSGEN_MMA(bfloat16, "bf16")
+
+// The value of the thread of the warp that is so many lanes below or above (of those without one, their own), and of a
+// lane; all threads of the warp take part.
+template <typename T>
+__device__ __forceinline__ T opsgen_from_below(T value, int lanes) {
+  return static_cast<T>(__shfl_up_sync(0xffffffffu, value, lanes));
+}
+template <typename T>
+__device__ __forceinline__ T opsgen_from_above(T value, int lanes) {
+  return static_cast<T>(__shfl_down_sync(0xffffffffu, value, lanes));
+}
+template <typename T>
+__device__ __forceinline__ T opsgen_from_lane(T value, int lane) {
+  return static_cast<T>(__shfl_sync(0xffffffffu, value, lane));
+}
+
+// Adds to an integer that other threads add to, too, and gives what it was before.
+__device__ __forceinline__ int64_t opsgen_fetch_add(void* place, int64_t number) {
+  return atomicAdd(static_cast<unsigned long long*>(place), static_cast<unsigned long long>(number));
+}

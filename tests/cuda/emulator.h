@@ -105,10 +105,9 @@ inline void run_block(unsigned threads) {
 }
 
 template <typename T>
-T exchange(T value, int other) {
+T take(T value, unsigned from) {
   static_assert(sizeof(T) <= 8, "a register or two");
   memcpy(&slots[thread.x], &value, sizeof(T));
-  unsigned from = thread.x ^ static_cast<unsigned>(other);
   wait(kAtWarp);
   memcpy(&value, &slots[from], sizeof(T));
   wait(kAtWarp);
@@ -194,7 +193,29 @@ inline int64_t opsgen_address(const void* p) { return reinterpret_cast<int64_t>(
 inline int64_t opsgen_blocks() { return emulator::grid.x; }
 template <typename T>
 T opsgen_exchange(T value, int other) {
-  return emulator::exchange(value, other);
+  return emulator::take(value, emulator::thread.x ^ static_cast<unsigned>(other));
+}
+template <typename T>
+T opsgen_from_below(T value, int lanes) {
+  unsigned lane = emulator::thread.x % 32;
+  return emulator::take(value, emulator::thread.x - (lane >= static_cast<unsigned>(lanes) ? lanes : 0));
+}
+template <typename T>
+T opsgen_from_above(T value, int lanes) {
+  unsigned lane = emulator::thread.x % 32;
+  return emulator::take(value, emulator::thread.x + (lane + lanes < 32 ? lanes : 0));
+}
+template <typename T>
+T opsgen_from_lane(T value, int lane) {
+  if (lane < 0 || lane > 31) emulator::refuse("a lane that a warp has not");
+  return emulator::take(value, emulator::thread.x / 32 * 32 + lane);
+}
+inline int64_t opsgen_fetch_add(void* place, int64_t number) {
+  int64_t found, sum;
+  memcpy(&found, place, 8);
+  sum = found + number;
+  memcpy(place, &sum, 8);
+  return found;
 }
 
 #include "emulator_mma.h"

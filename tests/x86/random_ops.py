@@ -296,6 +296,40 @@ class _Growth:
                 return
             names.append(name)
 
+    def scan(self) -> None:
+        x = self.pick(rank=1) if self.r.random() < 0.85 else self.pick("int", "uint", rank=1)
+        d = self.dim(x) if x else None
+        if x is None or d is None:
+            return
+        kind = self.r.choice(["cumsum", "cumsum", "cumprod", "cummax", "cummin"])
+        if kind == "cumprod":
+            x = f"({x} * 0.1 + 1.0)" if self.value(x).dtype.kind == "float" else f"({x} % 3 - 1)"
+        flags = "".join(f", {f}=True" for f in ("exclusive", "reverse") if self.r.random() < 0.3)
+        name = self.emit(f"og.{kind}({x}, over={d!r}{flags})")
+        if name and self.r.random() < 0.4:
+            self.emit(self.r.choice([f"{name} * 0.5 + {x}", f"og.cumsum({name}, over={d!r})", f"{name} - {x}"]))
+
+    def scatter(self) -> None:
+        found = [n for n in self.pool if self.value(n).dtype.kind in ("int", "uint") and self.dims(n)]
+        x = self.pick() if self.r.random() < 0.8 else self.r.choice(["1", "1.0", self.pick("int", "uint") or "1"])
+        if not found or x is None:
+            return
+        i = self.r.choice(found)
+        over = self.r.sample(self.dims(i), self.r.choice([1, 1, len(self.dims(i))]))
+        taken = {*self.dims(i), *(self.dims(x) if x in self.scope else ())}
+        there = [d for n in self.pool for d in self.dims(n) if d not in taken]
+        if there and self.r.random() < 0.5:
+            into, extent, size = self.r.choice(there), "", "8"
+        else:
+            into = self.new_dim()
+            size = str(self.r.choice([1, 3, 7, 33]))
+            extent = f", extent={size}"
+        position = self.r.choice([i, f"{i} % {size}", f"og.abs({i}) - 1"])
+        kind = self.r.choice(["add", "add", "add", "max", "min"])
+        name = self.emit(f"og.scatter_{kind}({x}, {position}, over={tuple(over)!r}, into={into!r}{extent})")
+        if name and self.r.random() < 0.3:
+            self.emit(f"og.cast({name}, 'float32') * 0.5 + 1.0")
+
     def dot(self) -> None:
         found = [
             (x, y)
@@ -447,6 +481,8 @@ class _Growth:
             (self.reduce, 3),
             (self.chain, 3),
             (self.dot, 2.5),
+            (self.scan, 1.2),
+            (self.scatter, 1.2),
             (self.read, 1.5),
             (self.view, 2),
             (self.pool_window, 0.6),
