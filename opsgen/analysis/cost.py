@@ -1,7 +1,8 @@
 """What a graph costs: flops and bytes as expressions over its free dims.
 
 Flops count one for an arithmetic map, `TRANSCENDENTAL_FLOPS` for exp and its kin, one for an element entering a
-reduction (so a contraction counts 2·M·N·K) or a scan. Bytes count every input and every result once: what a perfect kernel would move.
+reduction (so a contraction counts 2·M·N·K) or a scan. Bytes count every input and every result once: what a perfect
+kernel would move.
 """
 
 from __future__ import annotations

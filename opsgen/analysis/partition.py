@@ -1,10 +1,9 @@
 """Partition: an op's graph into groups.
 
 Values with no reduction before them are free: they are computed wherever they are used, again at each use. Going
-through
-the graph from its inputs, a reduction opens a group or joins one that reduces the same dims, and so does a scan; a map
-joins the group of its operands where it lies in that group's space. A value that another group reads, or that is read at other positions, is
-stored.
+through the graph from its inputs, a reduction opens a group or joins one that reduces the same dims, and so does a
+scan; a map joins the group of its operands where it lies in that group's space. A value that another group reads, or
+that is read at other positions, is stored.
 """
 
 from __future__ import annotations
@@ -32,8 +31,22 @@ class _Partitioner:
         self.groups: list[Group] = []
         self.home: dict[int, Group] = {}  # nodes that belong to a group
         self.reads: dict[int, list[Group]] = {}  # free nodes: the groups whose stored values they read
+        self.compared: set[int] = set()  # nodes that only serve a scatter's destinations to find their own
+
+    def compare(self, node: Tensor) -> None:
+        """Notes what lies between a scatter and what it is computed from."""
+        scatter = scatter_of(node)
+        if scatter is not None:
+            own = {id(c) for c in scatter.children()}
+            stack = [scatter.node.arg]
+            while stack:
+                n = stack.pop()
+                if id(n) not in own and n.children():
+                    self.compared.add(id(n))
+                    stack.extend(n.children())
 
     def run(self) -> Partition:
+        walk(self.graph.outputs(), self.compare)
         walk(self.graph.outputs(), self.place)
         for result in self.graph.results:
             self.place_result(result.value)
@@ -59,7 +72,7 @@ class _Partitioner:
             self.place_scan(node)
             return
         children = node.children()
-        if isinstance(node, At) and not is_transpose(node):
+        if (isinstance(node, At) and not is_transpose(node)) or id(node) in self.compared:
             # Read at other positions: what is computed must be stored whole first, or be free and computed there.
             for child in children:
                 if self.group(child) is not None:

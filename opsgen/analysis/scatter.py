@@ -32,6 +32,8 @@ class Scatter:
     source: tuple[str, ...]
     rest: tuple[str, ...]
     columns: tuple[str, ...]
+    made: frozenset[int]
+    """The ids of conditions that are not of the graph, but the contrary of one that is."""
 
     @property
     def destinations(self) -> tuple[str, ...]:
@@ -43,15 +45,16 @@ class Scatter:
         return (*self.batch, *self.destinations, *self.columns)
 
     def children(self) -> tuple[Tensor, ...]:
-        """What the result is computed from, without the comparisons with destinations."""
-        return (*(p for _, p in self.positions), *self.linked, *self.others, self.value)
+        """The nodes of the graph that the result is computed from, without the comparisons with destinations."""
+        conditions = [t for c in (*self.linked, *self.others) for t in (c.children() if id(c) in self.made else (c,))]
+        return (*(p for _, p in self.positions), *conditions, self.value)
 
 
 def scatter_of(node: Tensor) -> Scatter | None:
     """The scatter that a reduction is; None if it is none."""
     if not isinstance(node, Reduce) or node.op not in REDUCTIONS:
         return None
-    conditions, value = _choices(node)
+    conditions, value, made = _choices(node)
     positions: dict[str, Tensor] = {}
     others: list[Tensor] = []
     for c in conditions:
@@ -75,19 +78,27 @@ def scatter_of(node: Tensor) -> Scatter | None:
         tuple(d for d in node.over if d in known),
         tuple(d for d in node.over if d not in known),
         tuple(d for d in node.dims if d not in known and d not in positions),
+        frozenset(made),
     )
 
 
-def _choices(node: Reduce) -> tuple[list[Tensor], Tensor]:
-    """The conditions without which a position adds nothing to a reduction, and what it adds where they hold."""
+def _choices(node: Reduce) -> tuple[list[Tensor], Tensor, set[int]]:
+    """The conditions without which a position adds nothing to a reduction, and what it adds where they hold; with the
+    ids of conditions that are made here."""
     found: list[Tensor] = []
+    made: set[int] = set()
     value = node.arg
     while isinstance(value, Map) and value.op == "where":
         condition, then, otherwise = value.args
         if _is_nothing(otherwise, node):
             value = then
         elif _is_nothing(then, node):
-            condition, value = _negated(condition), otherwise
+            if isinstance(condition, Map) and condition.op == "not":
+                condition = condition.args[0]
+            else:
+                condition = _contrary(condition)
+                made.add(id(condition))
+            value = otherwise
         else:
             break
         stack = [condition]
@@ -97,14 +108,12 @@ def _choices(node: Reduce) -> tuple[list[Tensor], Tensor]:
                 stack.extend(reversed(c.args))
             else:
                 found.append(c)
-    return found, value
+    return found, value, made
 
 
-def _negated(condition: Tensor) -> Tensor:
+def _contrary(condition: Tensor) -> Tensor:
     if isinstance(condition, Map) and condition.op == "ne":
         return elementwise("eq", *condition.args)
-    if isinstance(condition, Map) and condition.op == "not":
-        return condition.args[0]
     return elementwise("not", condition)
 
 
@@ -126,7 +135,8 @@ def _position(condition: Tensor, node: Reduce) -> tuple[str, Tensor] | None:
     if not isinstance(condition, Map) or condition.op != "eq":
         return None
     for position, index in (condition.args, condition.args[::-1]):
-        if isinstance(index, Index) and index.dim in node.dims and position.dtype.kind in ("int", "uint"):
-            if index.dim not in position.dims and set(position.dims) & set(node.over):
-                return index.dim, position
+        if not isinstance(index, Index) or index.dim not in node.dims or position.dtype.kind not in ("int", "uint"):
+            continue
+        if index.dim not in position.dims and set(position.dims) & set(node.over):
+            return index.dim, position
     return None

@@ -10,10 +10,7 @@ from typing import Any
 
 from ..errors import error
 from .dtypes import LARGEST, DType
-from .functions import _extent, _of, _over, where
-from .functions import max as largest
-from .functions import min as smallest
-from .functions import sum as total
+from .functions import _extent, _of, _over, _reduce, where
 from .location import user_line
 from .tensor import At, Index, Tensor, as_tensor, broadcast_dims
 
@@ -47,8 +44,7 @@ def _scatter(function: str, x: Any, positions: Any, over: Any, into: str, extent
     if destination in dims:
         raise error("E1007", where=user_line(), found=into, what=f"{function}, of which it is the destination")
     chosen = where(positions == Index(destination), x, _nothing(function, x.dtype))
-    reduce = {"scatter_add": total, "scatter_max": largest, "scatter_min": smallest}[function]
-    found = reduce(chosen, over=over)
+    found = _reduce({"scatter_add": "sum", "scatter_max": "max", "scatter_min": "min"}[function], chosen, over)
     first = next(d for d in dims if d in summed)
     order = tuple(destination if d == first else d for d in dims if d == first or d not in summed)
     return found if order == found.dims else At(found, {}, order, exact=True)
@@ -69,7 +65,8 @@ def scatter_add(x: Any, positions: Any, *, over: Any, into: str, extent: Any = N
     """The sums of the elements of x that go to each position of the dim ``into``, as torch.index_add of zeros.
 
     ``og.scatter_add(grad, ids, over="tokens", into="vocab")`` adds row t of grad to row ids[t] of the result: it is
-    ``og.sum(og.where(ids == og.index("vocab"), grad, 0), over="tokens")``, and ``og.scatter_add(1, ids, ...)`` counts. ``over`` is a dim of the positions, or
+    ``og.sum(og.where(ids == og.index("vocab"), grad, 0), over="tokens")``. A number goes where all positions are:
+    ``og.scatter_add(1, ids, over="tokens", into="vocab")`` counts. ``over`` is a dim of the positions, or
     several; ``into`` is a dim of the op, or a new one with an ``extent`` (an int or og.size), and takes the place of
     ``over`` in the result. Elements whose position lies outside of [0, extent) go nowhere. Positions that nothing comes
     to get 0. Integers give int64. The order of a sum is that of the elements, or depends on the sizes alone.

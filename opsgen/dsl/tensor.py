@@ -401,7 +401,8 @@ _COUNTERPARTS = {
     )},
     "absolute": "abs", "amax": "max", "amin": "min", "concatenate": "concat", "einsum": "dot", "fabs": "abs",
     "fmax": "max", "fmin": "min", "inner": "dot", "matmul": "dot", "maximum": "max", "minimum": "min", "rint": "round",
-    "cumprod": "cumprod", "cumsum": "cumsum", "split": "split", "swapaxes": "transpose", "take": "at", "tensordot": "dot", "vecdot": "dot",
+    "cumprod": "cumprod", "cumsum": "cumsum", "split": "split", "swapaxes": "transpose", "take": "at",
+    "tensordot": "dot", "vecdot": "dot",
 }  # fmt: skip
 """Functions of numpy, and the functions of the language that do the same."""
 _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}

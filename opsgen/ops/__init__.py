@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from .attention import attention
     from .block_sparse_attention import block_sparse_attention
     from .causal_attention import causal_attention
+    from .cumulative_sum import cumulative_sum
     from .embedding import embedding
     from .flex_attention import flex_attention
     from .fp8_linear import fp8_linear
+    from .gather import gather
     from .gelu import gelu
     from .grouped_linear import grouped_linear
     from .int8_linear import int8_linear
@@ -30,10 +32,12 @@ if TYPE_CHECKING:
     from .linear import linear
     from .masked_attention import masked_attention
     from .masked_mean_pool import masked_mean_pool
+    from .one_hot import one_hot
     from .paged_attention import paged_attention
     from .relu import relu
     from .rms_norm import rms_norm
     from .scaled_dot_product_attention import scaled_dot_product_attention
+    from .scatter_add import scatter_add
     from .silu import silu
     from .sliding_window_attention import sliding_window_attention
     from .softcap_attention import softcap_attention
@@ -49,9 +53,11 @@ __all__ = [
     "attention",
     "block_sparse_attention",
     "causal_attention",
+    "cumulative_sum",
     "embedding",
     "flex_attention",
     "fp8_linear",
+    "gather",
     "gelu",
     "grouped_linear",
     "int8_linear",
@@ -59,10 +65,12 @@ __all__ = [
     "linear",
     "masked_attention",
     "masked_mean_pool",
+    "one_hot",
     "paged_attention",
     "relu",
     "rms_norm",
     "scaled_dot_product_attention",
+    "scatter_add",
     "silu",
     "sliding_window_attention",
     "softcap_attention",

@@ -64,6 +64,7 @@ class _Build:
         self.extents = {d: self.kernel.extent(d) for d in group.space}
         register = REGISTER_FLOATS[context.arch]
         wide = vectorizable(tuple(group.stored))
+        self.steps: tuple[int, ...]
         if self.column is not None:
             self.lanes = register * config["registers"]
             self.steps = (self.lanes, register, 1) if wide else (1,)

@@ -29,16 +29,19 @@ EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloa
 DIMS = (
     *("rows", "hidden", "columns", "vocab", "in_features", "out_features"),
     *("batch", "heads", "queries", "keys", "head_dim", "value_dim", "length"),
+    *("entries", "destinations", "classes", "sources", "wanted"),
 )
+INDEXED = ("vocab", "entries", "destinations", "classes")
+"""Dims along which integers are positions."""
 # Ops with groups of heads need heads that are a multiple of kv_heads, and offsets or tables that fit: their tests draw
 # these; all else that they are made of stands in the other ops too.
 OPS = {name: op for name, op in all_ops().items() if "kv_heads" not in op.dims}
 
 SIZES = {
-    "ones": (1,) * 13,
-    "odd": (5, 7, 9, 11, 7, 3, 2, 3, 5, 7, 5, 3, 7),
-    "no-reduction": (3, 0, 0, 5, 0, 3, 2, 2, 3, 0, 3, 2, 0),
-    "no-result": (0, 3, 3, 2, 3, 0, 0, 2, 0, 3, 2, 0, 3),
+    "ones": (1,) * 18,
+    "odd": (5, 7, 9, 11, 7, 3, 2, 3, 5, 7, 5, 3, 7, 11, 5, 7, 9, 3),
+    "no-reduction": (3, 0, 0, 5, 0, 3, 2, 2, 3, 0, 3, 2, 0, 3, 4, 3, 0, 2),
+    "no-result": (0, 3, 3, 2, 3, 0, 0, 2, 0, 3, 2, 0, 3, 4, 2, 2, 3, 0),
 }
 
 
@@ -96,7 +99,9 @@ def arguments(graph: Graph, sizes: dict[str, int]) -> dict[str, Array]:
     for node in graph.inputs:
         shape = [sizes[d] for d in node.dims]
         if node.dtype.kind == "int":
-            given[node.name] = random.integers(0, sizes["vocab"], shape).astype(node.dtype.name)
+            given[node.name] = random.integers(
+                0, next(sizes[d] for d in INDEXED if d in sizes and d in graph.extents), shape
+            ).astype(node.dtype.name)
         elif node.dtype.kind == "bool":
             given[node.name] = random.random(shape) < 0.5
         else:

@@ -18,18 +18,21 @@ LEADS = [(), (1,), (7,), (3, 1, 2), (0,), (2, 0)]
 _DIMS = (
     *("hidden", "columns", "vocab", "in_features", "out_features"),
     *("batch", "heads", "queries", "keys", "head_dim", "value_dim", "length"),
+    *("entries", "destinations", "classes", "sources", "wanted"),
 )
 SIZES = [
     dict(zip(_DIMS, sizes))
     for sizes in (
-        (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
-        (13, 17, 11, 3, 8, 2, 3, 5, 7, 5, 3, 7),
-        (129, 257, 101, 65, 33, 3, 1, 2, 33, 17, 19, 31),
-        (0, 0, 5, 0, 4, 2, 2, 3, 0, 3, 2, 0),
-        (2, 2, 2, 4, 0, 0, 2, 0, 3, 0, 2, 2),
+        (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
+        (13, 17, 11, 3, 8, 2, 3, 5, 7, 5, 3, 7, 11, 5, 7, 19, 3),
+        (129, 257, 101, 65, 33, 3, 1, 2, 33, 17, 19, 31, 33, 17, 65, 129, 40),
+        (0, 0, 5, 0, 4, 2, 2, 3, 0, 3, 2, 0, 3, 4, 3, 0, 2),
+        (2, 2, 2, 4, 0, 0, 2, 0, 3, 0, 2, 2, 4, 2, 2, 3, 0),
     )
 ]
 
+INDEXED = ("vocab", "entries", "destinations", "classes")
+"""Dims along which integers are positions."""
 
 # Heads that are shared, offsets and page tables are not drawn at random: test_attention.py and test_grouped_linear.py
 # have those ops.
@@ -39,11 +42,9 @@ OPS = [op for op in all_ops().values() if not {"kv_heads", "offsets"} & set(op.d
 def attribute_choices(op: Op) -> list[dict[str, Any]]:
     """Every combination of an op's attributes."""
     attributes = [p for p in op.parameters if p.role == "attribute"]
-    assert all(p.choices for p in attributes)
-    return [
-        dict(zip([p.name for p in attributes], values))
-        for values in itertools.product(*(p.choices for p in attributes if p.choices))
-    ]
+    assert all(p.choices or p.type == "bool" for p in attributes)
+    choices = [p.choices or (False, True) for p in attributes]
+    return [dict(zip([p.name for p in attributes], values)) for values in itertools.product(*choices)]
 
 
 def arguments(op: Op, absent: frozenset[str], lead: tuple[int, ...], sizes: dict[str, int]) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def arguments(op: Op, absent: frozenset[str], lead: tuple[int, ...], sizes: dict
             continue
         shape = (*(lead if p.spec.leading else ()), *(sizes[d] for d in p.spec.named))
         if p.spec.dtype is og.integer:
-            given[p.name] = random.integers(0, sizes["vocab"], shape)
+            given[p.name] = random.integers(0, next(sizes[d] for d in INDEXED if d in op.dims), shape)
         else:
             given[p.name] = arrays.values(random, shape, arrays.of_spec(p.spec, "float64"))
     return given

@@ -35,8 +35,15 @@ SUMMED = (1, 3, 4, 5, 8, 17, 64, 0, 257)
 LEADS = ((), (1,), (2, 3), (3, 1, 2))
 
 _ROWS_OF = ("queries", "length")  # dims that are rows of a contraction or a reduction, columns, or neither
-_COLUMNS_OF = ("out_features", "keys", "value_dim", "hidden", "columns")
-_FEW_OF = {"batch": (1, 2, 0), "heads": (1, 3, 2), "vocab": (5, 1, 33)}
+_COLUMNS_OF = ("out_features", "keys", "value_dim", "hidden", "columns", "classes")
+_FEW_OF = {
+    "batch": (1, 2, 0),
+    "heads": (1, 3, 2),
+    "vocab": (5, 1, 33),
+    "entries": (5, 1, 33),
+    "destinations": (5, 1, 33),
+}
+_INDEXED = ("vocab", "entries", "destinations", "classes")  # dims along which integers are positions
 
 
 def sizes_of(op: Op) -> list[tuple[tuple[int, ...], dict[str, int]]]:
@@ -49,16 +56,15 @@ def sizes_of(op: Op) -> list[tuple[tuple[int, ...], dict[str, int]]]:
             sizes[d] = choice[(i + 2 * shift) % len(choice)]
         lead = (ROWS[i],) if i % 2 else LEADS[i // 2 % len(LEADS)]
         found.append((lead, sizes))
-    found.append(((4,), {d: int(d == "vocab") for d in op.dims}))  # an id needs a row of the table
+    found.append(((4,), {d: int(d in ("vocab", "entries")) for d in op.dims}))  # an id needs a row of the table
     return found
 
 
 def attribute_choices(op: Op) -> list[dict[str, Any]]:
     named = [p for p in op.parameters if p.role == "attribute"]
-    assert all(p.choices for p in named)
-    return [
-        dict(zip([p.name for p in named], chosen)) for chosen in itertools.product(*(p.choices or () for p in named))
-    ]
+    assert all(p.choices or p.type == "bool" for p in named)
+    choices = [p.choices or (False, True) for p in named]
+    return [dict(zip([p.name for p in named], chosen)) for chosen in itertools.product(*choices)]
 
 
 def calls_of(op: Op, every: bool) -> list[tuple[frozenset[str], dict[str, Any]]]:
@@ -81,7 +87,7 @@ def arguments(
             continue
         shape = (*(lead if p.spec.leading else ()), *(sizes[d] for d in p.spec.named))
         if p.spec.dtype is og.integer:
-            given[p.name] = rng.integers(0, max(sizes["vocab"], 1), shape)
+            given[p.name] = rng.integers(0, max(next(sizes[d] for d in _INDEXED if d in op.dims), 1), shape)
         else:
             given[p.name] = arrays.values(rng, shape, arrays.of_spec(p.spec, dtype))
     return given
