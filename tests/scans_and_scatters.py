@@ -152,6 +152,6 @@ def scan_calls(name: str, dtype: str, long: tuple[tuple[int, int], ...] = ()) ->
 
 SCATTER_SIZES = (
     (0, 5, 3), (5, 0, 3), (40, 3, 0), (1, 1, 1), (3, 17, 5), (200, 130, 33), (300, 31, 2), (301, 33, 1), (100, 2050, 9),
-    (2000, 20, 1), (2000, 70, 2), (7, 9, 600),
+    (700, 20, 1), (1300, 70, 2), (7, 9, 600),
 )  # fmt: skip
 """Sources, columns, destinations: none, few columns and many, many sources of one destination."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..analysis.indices import index_limits
+from ..analysis.indices import compared_with, index_limits
 from ..dsl.dtypes import DTYPES as KINDS
 from ..dsl.op import Graph, Op
 from ..dsl.trace import ROWS
@@ -47,7 +47,8 @@ class Input:
 
 def of_graph(graph: Graph, sizes: Mapping[str, int], lead: tuple[int, ...] | None = None) -> list[Input]:
     """The inputs of a graph for extents of its dims; ``lead``: the shape of the leading dims, one dim if not given."""
-    limits = {n: min(e.evaluate(sizes) for e in found) for n, found in index_limits(graph).items()}
+    indexed = {**compared_with(graph), **index_limits(graph)}
+    limits = {n: min(e.evaluate(sizes) for e in found) for n, found in indexed.items()}
     checks = {(c.kind, c.input): graph.extent(c.dim).evaluate(sizes) for c in graph.checks}
     found = []
     for node in graph.inputs:

@@ -30,7 +30,7 @@ def reference(x: NDArray, exclusive: bool = False, reverse: bool = False) -> NDA
 
 
 @cumulative_sum.peer
-def peer(x: Any, exclusive: bool, reverse: bool) -> Any:
+def peer(x: Any, *, exclusive: bool = False, reverse: bool = False) -> Any:
     turned = x.flip(-1) if reverse else x
     y = turned.cumsum(-1)
     y = y - turned if exclusive else y

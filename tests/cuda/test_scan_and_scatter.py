@@ -38,18 +38,17 @@ def test_scans(lib: Any, name: str) -> None:
     assert emulated.driver().allocations_held() == 0
 
 
-@pytest.mark.parametrize(("lines", "n"), [(3, 4097), (1, 70_001), (66, 17_001)])
+@pytest.mark.parametrize(("lines", "n"), [(3, 4097), (2, 20_001)])
 @pytest.mark.parametrize("name", ["rows", "backwards"])
 def test_long_rows(lib: Any, name: str, lines: int, n: int) -> None:
-    """Of several tiles; cut into chunks; too many to be cut."""
+    """Of several tiles; cut into chunks."""
     cases.check(lib, OPS[name], made.scan_arguments(name, lines, n, "float32"))
 
 
-@pytest.mark.parametrize(("lines", "n"), [(33, 4000), (8500, 700)])
+@pytest.mark.parametrize("n", [400, 1300])
 @pytest.mark.parametrize("name", ["columns", "middle"])
-def test_long_columns(lib: Any, name: str, lines: int, n: int) -> None:
-    if lines > 1000 and name == "middle":
-        pytest.skip("one of them says it")
+def test_long_columns(lib: Any, name: str, n: int, lines: int = 33) -> None:
+    """Of several tiles; cut into chunks."""
     cases.check(lib, OPS[name], made.scan_arguments(name, lines, n, "float32"))
 
 
