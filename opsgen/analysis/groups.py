@@ -25,8 +25,8 @@ from ..dsl.tensor import At, Input, Map, Reduce, Scan, Tensor
 
 if TYPE_CHECKING:
     from .fusion import FusedChain
-    from .segments import Segments
     from .scatter import Scatter
+    from .segments import Segments
 
 TRANSCENDENTAL = frozenset({"exp", "exp2", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "pow"})
 
