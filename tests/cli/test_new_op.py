@@ -6,9 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 
+from opsgen.cli.choices import find_op
 from opsgen.cli.main import main
 
 
@@ -23,6 +26,15 @@ def test_the_skeleton_passes_its_own_test(tmp_path: Path, capsys: pytest.Capture
     assert "return (x - og.mean(" in text
     (tmp_path / "my_norm.py").write_text(text.replace("return (x - og.mean(", "return (x + og.mean("))
     assert subprocess.run(command, capture_output=True, cwd=tmp_path, check=False).returncode == 1
+
+
+@pytest.mark.torch
+def test_the_skeletons_peer_is_its_reference(tmp_path: Path, torch: ModuleType) -> None:
+    assert main(["new-op", "mine", "--folder", str(tmp_path)]) == 0
+    op = find_op(f"{tmp_path}/mine.py:mine")
+    x, scale = torch.randn(3, 5, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
+    wanted = op.expected(x.numpy(), scale.numpy())
+    np.testing.assert_allclose(op.peers["torch"](x, scale).numpy(), wanted, rtol=1e-12, atol=1e-12)
 
 
 def test_nothing_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
