@@ -1,8 +1,9 @@
 """Interleaved timing on an NVIDIA GPU: events of the device, an L2 cache without data of the call, inputs in turn.
 
-Between two calls the device writes more than its L2 holds. It does so for longer than the host takes to start the call
-behind it: otherwise the time would be the host's. An event's time is of about half a microsecond, and a call's holds
-the start of its first kernel.
+Between two calls the device reads more than its L2 holds. (Had it written it, as is often done, a call would pay for
+bringing that to memory: on an H200 a kernel that reads 32 MiB took 15.6 us so, and 11.8 us after reads.) It does so for
+longer than the host takes to start the call behind it: otherwise the time would be the host's. An event's time is of
+about half a microsecond; that of no call at all was 1.3 us there.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ def interleaved(torch: Any, device: str, contenders: Mapping[str, Sequence[Call]
     """
     with torch.cuda.device(device):
         l2 = torch.cuda.get_device_properties(device).L2_cache_size
-        waste = torch.empty(max(_FLUSH_BYTES, 4 * l2) // 4, dtype=torch.int32, device=device)
+        waste = torch.zeros(max(_FLUSH_BYTES, 4 * l2) // 4, dtype=torch.int32, device=device)
         for calls in contenders.values():
             for i in range(_WARM):
                 calls[i % len(calls)]()
         torch.cuda.synchronize()
-        flush = _device_seconds(torch, waste.zero_)
+        flush = _device_seconds(torch, waste.amax)
         repeats = {n: _flushes(torch, calls[0], flush) for n, calls in contenders.items()}
         events: dict[str, list[tuple[Any, Any]]] = {n: [] for n in contenders}
         for number in range(rounds):
             for name in in_turn(list(contenders), number):
                 begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
                 for _ in range(repeats[name]):
-                    waste.zero_()
+                    waste.amax()
                 begin.record()
                 contenders[name][number % len(contenders[name])]()
                 end.record()
@@ -61,7 +62,7 @@ def _device_seconds(torch: Any, call: Call) -> float:
 
 
 def _flushes(torch: Any, call: Call, flush: float) -> int:
-    """How often to write over the L2 so that the host is done with starting the call before that ends."""
+    """How often to fill the L2 so that the host is done with starting the call before that ends."""
     took = []
     for _ in range(3):
         torch.cuda.synchronize()
