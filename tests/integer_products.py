@@ -26,12 +26,18 @@ def wide_mm(x: og.Tensor["m", "k", og.int32], w: og.Tensor["n", "k", og.int16]) 
 
 
 @og.op
+def unsigned_mm(x: og.Tensor["b", "m", "k", og.uint8], w: og.Tensor["b", "n", "k", og.uint8]) -> og.Tensor:
+    """x · wᵀ of each of a batch."""
+    return og.dot(x, w, over="k")
+
+
+@og.op
 def int_mv(x: og.Tensor["m", "k", og.uint8], v: og.Tensor["k", og.uint8]) -> og.Tensor:
     """x · v, a row reduction."""
     return og.dot(x, v, over="k")
 
 
-OPS = [int_mm, mixed_mm, wide_mm, int_mv]
+OPS = [int_mm, mixed_mm, wide_mm, unsigned_mm, int_mv]
 SIZES = ((1, 1, 1), (3, 5, 7), (0, 4, 4), (4, 0, 3), (3, 3, 0), (17, 65, 33), (40, 130, 129), (9, 33, 257))
 
 
@@ -50,6 +56,7 @@ def check_products(lib: Any, sizes: tuple[tuple[int, int, int], ...] = SIZES) ->
             (lib.int_mm, draw(np.int8, m, k), w, w.T, np.int32),
             (lib.mixed_mm, draw(np.uint8, m, k), across, across, np.int32),
             (lib.wide_mm, draw(np.int32, m, k), wide, wide.T, np.int64),
+            (lib.unsigned_mm, draw(np.uint8, 2, m, k), (b := draw(np.uint8, 2, n, k)), b.transpose(0, 2, 1), np.int32),
             (lib.int_mv, draw(np.uint8, m, k), v, v, np.int32),
         )
         for op, x, w, right, kind in calls:

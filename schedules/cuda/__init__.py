@@ -5,12 +5,13 @@ from opsgen.schedules.common.schedule import Schedule
 
 def schedules() -> tuple[Schedule, ...]:
     """All schedules of the target. Imports TVM."""
-    from . import contraction, grouped_contraction, map, row_reduction, scan, scatter, wgmma
+    from . import contraction, dp4a, grouped_contraction, map, row_reduction, scan, scatter, wgmma
 
     return (
         map.SCHEDULE,
         row_reduction.SCHEDULE,
         contraction.SCHEDULE,
+        dp4a.SCHEDULE,
         wgmma.SCHEDULE,
         grouped_contraction.SCHEDULE,
         scan.SCHEDULE,

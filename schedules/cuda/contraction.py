@@ -23,7 +23,7 @@ from opsgen.schedules.common.operands import Problem, contiguous
 from opsgen.schedules.common.positions import product_of, unflatten
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 
-from . import tensor_cores
+from . import eight_bits, tensor_cores
 from .conditions import undecided
 from .few_rows import FewRows
 from .kernels import DeviceKernel, strided, synchronize
@@ -307,7 +307,7 @@ SCHEDULE = Schedule(
     name="cuda.contraction",
     target="cuda",
     pattern="contraction",
-    region="any contraction that cuda.wgmma leaves; integers of 8 bits as int32",
+    region="any contraction that cuda.wgmma and cuda.dp4a leave",
     knobs={
         "few_rows": (0, 4, 8),
         "small_tile": (64,),
@@ -316,7 +316,7 @@ SCHEDULE = Schedule(
         "depth": (8, 16),
         "columns_of_warp": (1, 2, 4),
     },
-    serves=lambda group, arch: not tensor_cores.by_wgmma(group, arch),
+    serves=lambda group, arch: not tensor_cores.by_wgmma(group, arch) and not eight_bits.by_dp4a(group, arch),
     default=_default,
     build=build,
 )

@@ -125,3 +125,15 @@ __device__ __forceinline__ T opsgen_from_lane(T value, int lane) {
 __device__ __forceinline__ int64_t opsgen_fetch_add(void* place, int64_t number) {
   return atomicAdd(static_cast<unsigned long long*>(place), static_cast<unsigned long long>(number));
 }
+
+// sum + the products of four 8-bit integers each; s: signed, u: unsigned.
+#define OPSGEN_DP4A(name, types)                                                                      \
+  __device__ __forceinline__ int32_t opsgen_dp4a_##name(int32_t sum, uint32_t a, uint32_t b) {        \
+    int32_t y;                                                                                         \
+    asm("dp4a." types " %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(sum));                       \
+    return y;                                                                                          \
+  }
+OPSGEN_DP4A(ss, "s32.s32")
+OPSGEN_DP4A(su, "s32.u32")
+OPSGEN_DP4A(us, "u32.s32")
+OPSGEN_DP4A(uu, "u32.u32")

@@ -218,5 +218,17 @@ inline int64_t opsgen_fetch_add(void* place, int64_t number) {
   return found;
 }
 
+template <typename A, typename B>
+int32_t opsgen_dp4a(int32_t sum, uint32_t a, uint32_t b) {
+  for (int i = 0; i < 32; i += 8) {
+    sum = static_cast<int32_t>(static_cast<uint32_t>(sum) + static_cast<uint32_t>(A(a >> i) * B(b >> i)));
+  }
+  return sum;
+}
+inline int32_t opsgen_dp4a_ss(int32_t s, uint32_t a, uint32_t b) { return opsgen_dp4a<int8_t, int8_t>(s, a, b); }
+inline int32_t opsgen_dp4a_su(int32_t s, uint32_t a, uint32_t b) { return opsgen_dp4a<int8_t, uint8_t>(s, a, b); }
+inline int32_t opsgen_dp4a_us(int32_t s, uint32_t a, uint32_t b) { return opsgen_dp4a<uint8_t, int8_t>(s, a, b); }
+inline int32_t opsgen_dp4a_uu(int32_t s, uint32_t a, uint32_t b) { return opsgen_dp4a<uint8_t, uint8_t>(s, a, b); }
+
 #include "emulator_mma.h"
 #include "float8.cuh"

@@ -29,5 +29,6 @@ def test_which_products_are_contractions() -> None:
         found[problem.op.name] = [g.pattern for g in plan.partition.groups]
     assert found == {
         "int_mm": ["contraction"], "mixed_mm": ["contraction"], "wide_mm": ["row_reduction"],
+        "unsigned_mm": ["contraction"],
         "int_mv": ["row_reduction"],
     }  # fmt: skip
