@@ -17,8 +17,8 @@ def parameter(node: Tensor) -> Input | None:
 
 
 def by_dp4a(group: Group, arch: str) -> bool:
-    """Whether both operands are parameters of int8 or uint8, contiguous along the one dim of the sum, and no tensor cores
-    have them."""
+    """Whether both operands are parameters of int8 or uint8, contiguous along the one dim of the sum, that tensor cores
+    do not get."""
     if group.pattern != "contraction" or factors(group.reductions[0]) is None or by_wgmma(group, arch):
         return False
     problem = Problem(group)
