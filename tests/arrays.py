@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+
+from opsgen.bench import inputs
+from opsgen.bench.tensors import NumpyTensors
+from opsgen.dsl import Op
+from opsgen.dsl.dtypes import DTYPES
+from opsgen.dsl.trace import ROWS
 
 Array = NDArray[Any]
 
@@ -30,6 +38,17 @@ def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Arra
     if "int" in dtype:
         return np.asarray(rng.integers(-20, 21, shape)).astype(dtype)
     return np.asarray(rng.standard_normal(shape)).astype(numpy_dtype(dtype))
+
+
+def arguments(
+    op: Op, absent: frozenset[str], lead: tuple[int, ...], sizes: Mapping[str, int], dtype: str
+) -> dict[str, Any]:
+    """Random arguments, as `opsgen bench` makes them: N(0, 1), positions in their dim, half of a mask True."""
+    graph = op.trace(DTYPES[dtype], absent=absent)
+    extents = {**sizes, ROWS: prod(lead)}
+    given = inputs.make(inputs.of_graph(graph, extents, lead), NumpyTensors([*lead, *sizes.values()]), repeated=True)
+    scalars = {p.name: 0.37 if p.required else p.default for p in op.parameters if p.role == "scalar"}
+    return {p.name: {**given, **scalars}[p.name] for p in op.parameters if p.name in given or p.name in scalars}
 
 
 LAYOUTS = ("dense", "transposed", "expanded", "negative", "offset", "misaligned", "sliced", "stepped")

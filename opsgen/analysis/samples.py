@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..dsl.extent import Extent
 from ..dsl.op import Graph
-from ..dsl.tensor import At, Concat, Index, Reduce, Tensor, walk
+from ..dsl.tensor import At, Concat, Index, Reduce, Scan, Tensor, walk
 
 
 def nodes_of(graph: Graph) -> list[Tensor]:
@@ -21,13 +21,15 @@ def nodes_of(graph: Graph) -> list[Tensor]:
 
 
 def independent_dims(graph: Graph) -> tuple[str, ...]:
-    """Dims of inputs along which a result at one position needs no other: nothing is reduced, gathered or joined along
-    them, and no other dim's extent is made of theirs. The position itself may be read."""
+    """Dims of inputs along which a result at one position needs no other: nothing is reduced, scanned, gathered or
+    joined along them, and no other dim's extent is made of theirs. The position itself may be read."""
     nodes = nodes_of(graph)
     tied: set[str] = set()
     for n in nodes:
         if isinstance(n, Reduce):
             tied.update(n.over)
+        elif isinstance(n, Scan):
+            tied.add(n.over)
         elif isinstance(n, At):
             tied.update(n.coords)
         elif isinstance(n, Concat):

@@ -32,7 +32,7 @@ SLACK = 8.0
 MOST_ELEMENTS = 1 << 22  # of a value on the way to the sampled results: a third of a second of numpy
 MOST_ELEMENTS_EVER = 1 << 26  # where nothing more can be cut down
 _SMALL_ELEMENTS = 1 << 18
-_WHOLE_BYTES = 8 << 30  # of float64 values of the peer
+_WHOLE_BYTES = 12 << 30  # of float64 values of the peer
 _WHOLE_CPU_FLOPS = 1e10
 _CHUNK = 1 << 24  # elements of a whole result that are compared at once
 
@@ -214,11 +214,9 @@ def _whole(
         return "not whole: no peer in float64"
     if any(i.mutable for i in graph.inputs):
         return "not whole: the op updates its inputs"
-    largest = _stored(graph, {d: graph.extent(d).evaluate(case.dims) for d in graph.extents})
-    flops = case.value(case.kernel.flops)
-    if 8 * 4 * largest > min(_WHOLE_BYTES, tensors.free_bytes() // 2) or (
-        tensors.device == "cpu" and flops > _WHOLE_CPU_FLOPS
-    ):
+    needed = 8 * _stored(graph, {d: graph.extent(d).evaluate(case.dims) for d in graph.extents})
+    long = tensors.device == "cpu" and case.value(case.kernel.flops) > _WHOLE_CPU_FLOPS
+    if long or needed > min(_WHOLE_BYTES, tensors.free_bytes() // 2):
         return "not whole: the peer in float64 would take too long or too much memory"
     scalars = inputs.scalars(case.definition, case.scalars)
     try:
@@ -236,16 +234,19 @@ def _whole(
 
 
 def _stored(graph: Graph, extents: Mapping[str, int]) -> int:
-    """Elements of the largest value that a peer stores: not the products that a contraction sums."""
+    """About how many elements a peer stores at a time: the inputs, and three times the largest other value that is
+    stored; the products that a contraction sums are not."""
     nodes = samples.nodes_of(graph)
     products = [
         set(n.arg.dims)
         for n in nodes
         if isinstance(n, Reduce) and n.op == "sum" and isinstance(n.arg, Map) and n.arg.op == "mul"
     ]
-    ends = {id(n) for n in (*graph.inputs, *graph.outputs())}
-    stored = [n for n in nodes if id(n) in ends or not any(p <= set(n.dims) for p in products)]
-    return max(prod(extents[d] for d in n.dims) for n in stored)
+    size = {id(n): prod(extents[d] for d in n.dims) for n in nodes}
+    given, found = {id(i) for i in graph.inputs}, {id(n) for n in graph.outputs()}
+    others = [n for n in nodes if id(n) not in given]
+    stored = [size[id(n)] for n in others if id(n) in found or not any(p <= set(n.dims) for p in products)]
+    return sum(size[i] for i in given if i in size) + 3 * max(stored)
 
 
 def _everywhere(case: Case, name: str, bound: Bounded, got: Any, wanted: Any, tensors: Tensors) -> None:

@@ -71,13 +71,16 @@ def of_kernel(kernel: Kernel, sizes: Mapping[str, int]) -> list[Input]:
     return found
 
 
-def make(wanted: Sequence[Input], tensors: Tensors) -> dict[str, Any]:
-    """An array for each input. Sequences that offsets cut are of equal length, and lengths are the longest."""
+def make(wanted: Sequence[Input], tensors: Tensors, repeated: bool = False) -> dict[str, Any]:
+    """An array for each input. Sequences that offsets cut are of equal length, and lengths are the longest.
+
+    ``repeated``: positions may come twice; otherwise each comes once where there are enough, as pages of a cache do.
+    """
     random = np.random.default_rng(0)
-    return {i.name: _one(i, tensors, random) for i in wanted}
+    return {i.name: _one(i, tensors, random, repeated) for i in wanted}
 
 
-def _one(wanted: Input, tensors: Tensors, random: np.random.Generator) -> Any:
+def _one(wanted: Input, tensors: Tensors, random: np.random.Generator, repeated: bool) -> Any:
     shape, count, kind = wanted.shape, prod(wanted.shape), KINDS[wanted.dtype].kind
     if wanted.offsets is not None:
         return tensors.put(np.arange(count) * wanted.offsets // max(count - 1, 1), wanted.dtype)
@@ -85,7 +88,7 @@ def _one(wanted: Input, tensors: Tensors, random: np.random.Generator) -> Any:
         return tensors.put(np.arange(count) * (wanted.below or _SMALL) // max(count, 1), wanted.dtype)
     if wanted.lengths is not None:
         return tensors.put(np.full(shape, wanted.lengths), wanted.dtype)
-    if wanted.below is not None and count <= wanted.below:  # each once: pages of a cache are not shared
+    if wanted.below is not None and count <= wanted.below and not repeated:
         return tensors.put(random.permutation(wanted.below)[:count].reshape(shape), wanted.dtype)
     if wanted.below is not None:
         return tensors.integers(0, max(wanted.below, 1), shape, wanted.dtype)

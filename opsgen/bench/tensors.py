@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, Protocol
 
@@ -64,8 +64,8 @@ class NumpyTensors:
     device = "cpu"
     torch = None
 
-    def __init__(self) -> None:
-        self.random = np.random.default_rng(0)
+    def __init__(self, seed: int | Sequence[int] = 0) -> None:
+        self.random = np.random.default_rng(seed)
 
     def _dtype(self, name: str) -> Any:
         try:

@@ -55,7 +55,7 @@ def calls(name: str, dtype: str) -> Iterator[dict[str, Any]]:
     op = OPS[name]
     for absent, attributes in test_ops.calls_of(op, every=False):
         for lead, sizes in test_ops.sizes_of(op):
-            yield {**test_ops.arguments(op, absent, lead, sizes, dtype), **attributes}
+            yield {**arrays.arguments(op, absent, lead, sizes, dtype), **attributes}
 
 
 LONG_ROWS = (1023, 1024, 1025, 4099, 16384, 30011, 60001)
@@ -72,7 +72,7 @@ def long_calls(name: str, dtype: str, lengths: tuple[int, ...] = LONG_ROWS) -> I
     for absent, attributes in test_ops.calls_of(op, every=False):
         for n in lengths:
             dims = dict.fromkeys(op.dims, n)
-            yield {**test_ops.arguments(op, absent, (3,), dims, dtype), **attributes}
+            yield {**arrays.arguments(op, absent, (3,), dims, dtype), **attributes}
 
 
 def linear_calls(dtype: str, tiles: tuple[tuple[int, int, int], ...] = TILES) -> Iterator[dict[str, Any]]:
@@ -81,7 +81,7 @@ def linear_calls(dtype: str, tiles: tuple[tuple[int, int, int], ...] = TILES) ->
     for absent, attributes in test_ops.calls_of(op, every=False):
         for rows, summed, columns in tiles:
             dims = {"in_features": summed, "out_features": columns}
-            yield {**test_ops.arguments(op, absent, (rows,), dims, dtype), **attributes}
+            yield {**arrays.arguments(op, absent, (rows,), dims, dtype), **attributes}
 
 
 def user_calls(name: str, rng: np.random.Generator) -> Iterator[dict[str, Any]]:

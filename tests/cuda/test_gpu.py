@@ -6,6 +6,7 @@ On a machine without TVM, OPSGEN_TEST_CUDA_LIBRARIES names a folder of library f
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -306,6 +307,27 @@ def test_more_elements_than_an_int32_counts(library: Callable[[str], Any]) -> No
     for part in (slice(0, 50), slice(rows // 2, rows // 2 + 50), slice(rows - 50, rows)):
         wanted = torch.nn.functional.silu(a[part].double() @ w.double().t()).float()
         torch.testing.assert_close(y[part].float(), wanted, rtol=2**-7, atol=1e-4)
+
+
+def test_bench(library: Callable[[str], Any], tmp_path: Path) -> None:
+    """The command, and its timing against itself: two contenders that do the same take the same time."""
+    import torch
+
+    from opsgen.bench import cuda_timing
+    from opsgen.cli.main import main
+
+    path = tmp_path / "record.json"
+    words = ["bench", str(library("bfloat16").path), "softmax", "--dims", "rows=3000,columns=5000", "--rounds", "20"]
+    assert main([*words, "--json", str(path)]) == 0
+    record = json.loads(path.read_text())
+    assert record["device"]["kind"] == "cuda" and record["device"]["name"] == torch.cuda.get_device_name()
+    (row,) = record["results"]
+    assert row["checked"]["whole"] and set(row["seconds"]) == {"opsgen", "torch", "copy"}
+    # No kernel is faster than memory: an H200's reaches 4.8 TB/s, and a copy here is of data that no cache holds.
+    assert 100 < row["copy_gbs"] < 10000 and 0 < row["of_roofline"] < 1
+    x = torch.randn(4096, 4096, device="cuda")
+    same = cuda_timing.interleaved(torch, "cuda:0", {n: [lambda: x.softmax(-1)] for n in "ab"}, 30)
+    assert 0.9 < same.ratio("a", "b") < 1.1
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def test_linear_layers(tmp_path: Path) -> None:
             kinds = item.dtype if isinstance(item.dtype, dict) else {}
             for m, k, n in ((1, 16, 5), (9, 65, 67), (70, 33, 129)):
                 dims = {"in_features": k, "out_features": n}
-                given = cases.test_ops.arguments(item.op, item.absent or frozenset(), (m,), dims, "float32")
+                given = cases.arrays.arguments(item.op, item.absent or frozenset(), (m,), dims, "float32")
                 for name, kind in kinds.items():
                     given[name] = given[name].astype(cases.arrays.numpy_dtype(kind))
                 cases.check(lib, item.op, {**given, **item.attributes})

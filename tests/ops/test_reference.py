@@ -31,9 +31,6 @@ SIZES = [
     )
 ]
 
-INDEXED = ("vocab", "entries", "destinations", "classes")
-"""Dims along which integers are positions."""
-
 # Heads that are shared, offsets and page tables are not drawn at random: test_attention.py and test_grouped_linear.py
 # have those ops.
 OPS = [op for op in all_ops().values() if not {"kv_heads", "offsets"} & set(op.dims)]
@@ -48,20 +45,8 @@ def attribute_choices(op: Op) -> list[dict[str, Any]]:
 
 
 def arguments(op: Op, absent: frozenset[str], lead: tuple[int, ...], sizes: dict[str, int]) -> dict[str, Any]:
-    """Random arguments for a call: N(0, 1), indices in range, about half of the masks True."""
-    random = np.random.default_rng(20)
-    given: dict[str, Any] = {}
-    for p in op.parameters:
-        if p.role == "scalar":
-            given[p.name] = 0.37 if p.required else p.default
-        if p.spec is None or p.name in absent:
-            continue
-        shape = (*(lead if p.spec.leading else ()), *(sizes[d] for d in p.spec.named))
-        if p.spec.dtype is og.integer:
-            given[p.name] = random.integers(0, next(sizes[d] for d in INDEXED if d in op.dims), shape)
-        else:
-            given[p.name] = arrays.values(random, shape, arrays.of_spec(p.spec, "float64"))
-    return given
+    """Of a call in float64."""
+    return arrays.arguments(op, absent, lead, sizes, "float64")
 
 
 def by_name(values: Any) -> dict[str, NDArray[Any]]:

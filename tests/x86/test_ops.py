@@ -43,7 +43,6 @@ _FEW_OF = {
     "entries": (5, 1, 33),
     "destinations": (5, 1, 33),
 }
-_INDEXED = ("vocab", "entries", "destinations", "classes")  # dims along which integers are positions
 
 
 def sizes_of(op: Op) -> list[tuple[tuple[int, ...], dict[str, int]]]:
@@ -73,24 +72,6 @@ def calls_of(op: Op, every: bool) -> list[tuple[frozenset[str], dict[str, Any]]]
     if every:
         return list(itertools.product(absences, choices))
     return [(absences[0], choices[-1]), (absences[-1], choices[0])][: len(absences) * len(choices)]
-
-
-def arguments(
-    op: Op, absent: frozenset[str], lead: tuple[int, ...], sizes: dict[str, int], dtype: str
-) -> dict[str, Any]:
-    rng = np.random.default_rng([*lead, *sizes.values()])
-    given: dict[str, Any] = {}
-    for p in op.parameters:
-        if p.role == "scalar":
-            given[p.name] = 0.37 if p.required else p.default
-        if p.spec is None or p.name in absent:
-            continue
-        shape = (*(lead if p.spec.leading else ()), *(sizes[d] for d in p.spec.named))
-        if p.spec.dtype is og.integer:
-            given[p.name] = rng.integers(0, max(next(sizes[d] for d in _INDEXED if d in op.dims), 1), shape)
-        else:
-            given[p.name] = arrays.values(rng, shape, arrays.of_spec(p.spec, dtype))
-    return given
 
 
 def check(lib: Any, op: Op, given: dict[str, Any]) -> None:
@@ -146,7 +127,7 @@ def test_ops(built: tuple[str, Path], arch: str, monkeypatch: pytest.MonkeyPatch
         op = OPS[name]
         for absent, attributes in calls_of(op, every=False):
             for lead, sizes in sizes_of(op):
-                check(lib, op, {**arguments(op, absent, lead, sizes, dtype), **attributes})
+                check(lib, op, {**arrays.arguments(op, absent, lead, sizes, dtype), **attributes})
 
 
 @pytest.mark.slow
@@ -157,7 +138,7 @@ def test_every_variant(name: str, dtype: str) -> None:
     lib = og.compile(items([op], every=True), dtypes=[dtype])
     for absent, attributes in calls_of(op, every=True):
         for lead, sizes in sizes_of(op):
-            check(lib, op, {**arguments(op, absent, lead, sizes, dtype), **attributes})
+            check(lib, op, {**arrays.arguments(op, absent, lead, sizes, dtype), **attributes})
 
 
 def test_a_gather_with_each_type_of_index() -> None:
