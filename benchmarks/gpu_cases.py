@@ -135,11 +135,17 @@ def int8() -> list[Entry]:
     return _quantised("int8_linear", "int8", ("bias",), {"out_dtype": "bfloat16"})
 
 
+_GROUPED = (
+    (16384, 4096, 14336, False), (16300, 4096, 14336, True), (12345, 2048, 8200, True), (8000, 4000, 6144, True),
+)  # fmt: skip
+"""Tokens, in and out features, and whether nobody chose them."""
+
+
 def grouped() -> list[Entry]:
     """Eight experts: groups of equal and of different lengths, one of them empty."""
     found = []
     parts = np.array([0.31, 0.2, 0.17, 0.12, 0.09, 0.07, 0.04, 0.0])
-    for tokens, k, n, nearby in ((16384, 4096, 14336, False), (16300, 4096, 14336, True), (8000, 4000, 6144, True)):
+    for tokens, k, n, nearby in _GROUPED:
         even = np.linspace(0, tokens, 9).astype(np.int64)
         uneven = np.r_[0, np.cumsum(np.floor(parts * tokens))].astype(np.int64)
         uneven[-2:] = tokens  # what rounding left
