@@ -1,8 +1,8 @@
 """Contractions on NVIDIA GPUs without tensor cores: any types, any sizes, sums in the compute type.
 
 Tiles of both operands go through shared memory, computed by whatever expressions they have; each thread sums a few rows
-times a few columns in registers, and the epilogue runs there. Large problems have larger tiles. With few rows a warp
-sums a column or two, its threads along the sum, so that each element of the right operand is read once.
+times a few columns in registers, and the epilogue runs there. Large problems have larger tiles, and few rows kernels of
+their own (`few_rows`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from opsgen.schedules.common.operands import Problem, contiguous
 from opsgen.schedules.common.positions import product_of, unflatten
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 
-from . import eight_bits, tensor_cores
+from . import eight_bits, few_rows, tensor_cores
 from .conditions import undecided
-from .few_rows import FewRows
 from .kernels import DeviceKernel, strided, synchronize
 from .strip import Emit, Strips, aligned, readable, width_for
 
@@ -39,14 +38,9 @@ def build(context: Context, config: Config) -> list[Launch]:
     graph = context.partition.graph
     rows = cost.elements(graph, problem.rows)
     results = cost.elements(graph, (*problem.batch, *problem.rows, *problem.columns))
-    found: list[Launch] = []
-    few: tuple[Comparison, ...] = ()
-    limit = config["few_rows"]
-    if limit and FewRows.serves(context, problem):
-        conditions = undecided((rows, "<=", limit))
-        if conditions is not None:
-            found.append(FewRows(context, config, problem, limit).build(conditions))
-        few = ((rows, ">", limit),)
+    limit = few_rows.most(context, problem, config["few_rows"])
+    few: tuple[Comparison, ...] = ((rows, ">", limit),) if limit else ()
+    found = few_rows.build(context, problem, limit)
     for part, sign in (("small", "<="), ("large", ">")):
         conditions = undecided(*few, (results, sign, config["large_from"]))
         if conditions is not None:
@@ -294,12 +288,11 @@ class _Loader:
 def _default(group: Group, arch: str) -> Config:
     wide = compute_type(group.reductions[0].dtype).name == "float64"
     return {
-        "few_rows": 8,
+        "few_rows": few_rows.MOST,
         "small_tile": 64,
         "large_tile": 64 if wide else 128,
         "large_from": 1 << 21,
         "depth": 16,
-        "columns_of_warp": 2,
     }
 
 
@@ -309,12 +302,11 @@ SCHEDULE = Schedule(
     pattern="contraction",
     region="any contraction that cuda.wgmma and cuda.dp4a leave",
     knobs={
-        "few_rows": (0, 4, 8),
+        "few_rows": (0, 8, 16, 32, 64),
         "small_tile": (64,),
         "large_tile": (64, 128),
         "large_from": (1 << 20, 1 << 21, 1 << 22),
         "depth": (8, 16),
-        "columns_of_warp": (1, 2, 4),
     },
     serves=lambda group, arch: not tensor_cores.by_wgmma(group, arch) and not eight_bits.by_dp4a(group, arch),
     default=_default,

@@ -27,7 +27,7 @@ from opsgen.schedules.common.schedule import Config, Context, Schedule
 from opsgen.targets.cuda.asynchronous import SCRIPT
 
 from . import contraction as plain
-from . import half_results, hopper, tensor_cores
+from . import few_rows, half_results, hopper, tensor_cores
 from .conditions import undecided
 from .kernels import DeviceKernel
 from .tensor_cores import HALVES, Dims, operand
@@ -275,7 +275,8 @@ def build(context: Context, config: Config) -> list[Launch]:
         ("wgmma_shared", SHARED, ((waste, "<=", 0), (k, ">", config["shared_from"]))),
         ("wgmma_alternating", ALTERNATING, ()),
     ]
-    always = ((rows, ">", config["few_rows"]), (n, ">", 0), (k, ">", 0), *((d, "<=", _MOST) for d in (m, n, k)))
+    few = few_rows.most(context, problem, config["few_rows"])
+    always = ((rows, ">", few), (n, ">", 0), (k, ">", 0), *((d, "<=", _MOST) for d in (m, n, k)))
     found: list[Launch] = []
     for part, form, conditions in forms:
         when = undecided(*always, *conditions)
@@ -297,7 +298,7 @@ def _default(group: Group, arch: str) -> Config:
     walk(tuple(group.stored), lambda n: maps.append(n) if isinstance(n, Map) and group.holds(n) else None)
     functions = any(n.op in half_results.COSTLY for n in maps)
     return {
-        "few_rows": 8,
+        "few_rows": 32,
         "small_blocks": 132,
         "multiprocessors": 132,
         "tenths_idle": 1,
@@ -311,7 +312,7 @@ SCHEDULE = Schedule(
     pattern="contraction",
     region="products of two parameters of a half type on sm_90a; what TMA cannot read is left to cuda.contraction",
     knobs={
-        "few_rows": (0, 8, 16),
+        "few_rows": (0, 8, 16, 32),
         "small_blocks": (0, 66, 132),
         "multiprocessors": (114, 132),
         "tenths_idle": (0, 1, 2),

@@ -137,3 +137,78 @@ OPSGEN_DP4A(ss, "s32.s32")
 OPSGEN_DP4A(su, "s32.u32")
 OPSGEN_DP4A(us, "u32.s32")
 OPSGEN_DP4A(uu, "u32.u32")
+
+// Sixteen bytes of a row, of which `left` remain: zeros beyond. In pieces, each of which lies in the row or beyond it;
+// addresses are multiples of a piece. `stream`: of what is read once.
+#define OPSGEN_STRIP16(name, how)                                                                           \
+  __device__ __forceinline__ void opsgen_##name##16(uint32_t* to, const void* from, int left) {              \
+    asm volatile("{ .reg .pred p; setp.gt.s32 p, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; "       \
+                 "mov.b32 %3, 0; @p ld.global" how ".v4.u32 {%0, %1, %2, %3}, [%4]; }"                       \
+                 : "=&r"(to[0]), "=&r"(to[1]), "=&r"(to[2]), "=&r"(to[3])                                    \
+                 : "l"(from), "r"(left));                                                                    \
+  }
+OPSGEN_STRIP16(strip, "")
+OPSGEN_STRIP16(stream, ".L1::no_allocate.L2::128B")
+__device__ __forceinline__ void opsgen_strip8(uint32_t* to, const void* from, int left) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    asm volatile("{ .reg .pred p; setp.gt.s32 p, %3, 0; mov.b32 %0, 0; mov.b32 %1, 0; "
+                 "@p ld.global.v2.u32 {%0, %1}, [%2]; }"
+                 : "=&r"(to[2 * i]), "=&r"(to[2 * i + 1])
+                 : "l"(static_cast<const char*>(from) + 8 * i), "r"(left - 8 * i));
+  }
+}
+template <typename T>
+__device__ __forceinline__ void opsgen_strip_of(uint32_t* to, const T* from, int left) {
+  constexpr int kEach = 4 / sizeof(T);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    to[i] = 0;
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      int at = i * kEach + j;
+      uint32_t bits = at * int(sizeof(T)) < left ? from[at] : T(0);
+      to[i] |= bits << (8 * int(sizeof(T)) * j);
+    }
+  }
+}
+__device__ __forceinline__ void opsgen_strip2(uint32_t* to, const void* from, int left) {
+  opsgen_strip_of(to, static_cast<const uint16_t*>(from), left);
+}
+__device__ __forceinline__ void opsgen_strip1(uint32_t* to, const void* from, int left) {
+  opsgen_strip_of(to, static_cast<const uint8_t*>(from), left);
+}
+
+// Four small integers as halves, two in a register. All steps are exact. In the last bits of 1024, float16 has the
+// integers up to 1023, and bfloat16 in those of 128 the ones up to 127: the eighth bit counts in what is taken off.
+__device__ __forceinline__ uint32_t opsgen_sum_bfloat16(uint32_t a, uint32_t b) {
+  uint32_t sum;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3f803f80u), "r"(b));
+  return sum;
+}
+__device__ __forceinline__ void opsgen_unpack_int8_bfloat16(uint32_t* to, uint32_t from) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    uint32_t apart = __byte_perm(from, 0, i ? 0x4342 : 0x4140);
+    to[i] = opsgen_sum_bfloat16((apart & 0x007f007fu) | 0x43004300u, (apart & 0x00800080u) | 0xc300c300u);
+  }
+}
+__device__ __forceinline__ void opsgen_unpack_uint8_bfloat16(uint32_t* to, uint32_t from) {
+  opsgen_unpack_int8_bfloat16(to, from ^ 0x80808080u);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) to[i] = opsgen_sum_bfloat16(to[i], 0x43004300u);
+}
+template <uint32_t kFlip, uint32_t kOff>
+__device__ __forceinline__ void opsgen_unpack_float16(uint32_t* to, uint32_t from) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    uint32_t sum = __byte_perm(from ^ kFlip, 0x64646464u, i ? 0x4342 : 0x4140);
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(to[i]) : "r"(sum), "r"(kOff));
+  }
+}
+__device__ __forceinline__ void opsgen_unpack_int8_float16(uint32_t* to, uint32_t from) {
+  opsgen_unpack_float16<0x80808080u, 0x64806480u>(to, from);
+}
+__device__ __forceinline__ void opsgen_unpack_uint8_float16(uint32_t* to, uint32_t from) {
+  opsgen_unpack_float16<0u, 0x64006400u>(to, from);
+}

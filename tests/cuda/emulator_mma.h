@@ -41,3 +41,44 @@ void multiply(float* d, const uint32_t* a, const uint32_t* b) {
 
 inline void opsgen_mma_float16(float* d, const uint32_t* a, const uint32_t* b) { emulator::multiply<half>(d, a, b); }
 inline void opsgen_mma_bfloat16(float* d, const uint32_t* a, const uint32_t* b) { emulator::multiply<float>(d, a, b); }
+
+namespace emulator {
+
+// Sixteen bytes of a row, of which `left` remain, in pieces of `size`.
+inline void strip(uint32_t* to, const void* from, int left, unsigned size) {
+  if (left > 0 && reinterpret_cast<uintptr_t>(from) % size) refuse("a strip at an odd address");
+  if (left > 0 && left < 16 && left % size) refuse("a piece that lies in the row in part");
+  memset(to, 0, 16);
+  if (left > 0) memcpy(to, from, left < 16 ? left : 16);
+}
+
+inline uint32_t bits(float x, float) {
+  uint32_t found;
+  memcpy(&found, &x, 4);
+  return found >> 16;
+}
+inline uint32_t bits(float x, half) {
+  half rounded = x;
+  uint16_t found;
+  memcpy(&found, &rounded, 2);
+  return found;
+}
+template <typename Small, typename Half>
+void unpack(uint32_t* to, uint32_t from) {
+  for (int i = 0; i < 2; ++i) {
+    uint32_t low = bits(static_cast<Small>(from >> 16 * i & 0xff), Half());
+    to[i] = low | bits(static_cast<Small>(from >> (16 * i + 8) & 0xff), Half()) << 16;
+  }
+}
+
+}  // namespace emulator
+
+inline void opsgen_strip16(uint32_t* to, const void* from, int left) { emulator::strip(to, from, left, 16); }
+inline void opsgen_stream16(uint32_t* to, const void* from, int left) { emulator::strip(to, from, left, 16); }
+inline void opsgen_strip8(uint32_t* to, const void* from, int left) { emulator::strip(to, from, left, 8); }
+inline void opsgen_strip2(uint32_t* to, const void* from, int left) { emulator::strip(to, from, left, 2); }
+inline void opsgen_strip1(uint32_t* to, const void* from, int left) { emulator::strip(to, from, left, 1); }
+inline void opsgen_unpack_int8_bfloat16(uint32_t* to, uint32_t from) { emulator::unpack<int8_t, float>(to, from); }
+inline void opsgen_unpack_uint8_bfloat16(uint32_t* to, uint32_t from) { emulator::unpack<uint8_t, float>(to, from); }
+inline void opsgen_unpack_int8_float16(uint32_t* to, uint32_t from) { emulator::unpack<int8_t, half>(to, from); }
+inline void opsgen_unpack_uint8_float16(uint32_t* to, uint32_t from) { emulator::unpack<uint8_t, half>(to, from); }

@@ -128,9 +128,9 @@ def chosen(plan: Plan, dims: Mapping[str, int], aligned: bool = True) -> str:
         (BIAS, 4096, 4096, 4096, "wgmma_shared"),
         (TANH, 4096, 4096, 4096, "wgmma_alternating"),
         (TANH, 8192, 8192, 8192, "wgmma_shared"),
-        (ALONE, 8, 4096, 4096, "few_rows"),
+        (ALONE, 32, 4096, 4096, "few_rows_32"),
         (ALONE, 4096, 4096, 0, "large"),  # a sum of nothing
-        (ALONE, 9, 0, 64, "small"),
+        (ALONE, 65, 0, 64, "small"),
     ],
 )
 def test_shapes_choose_kernels(op: Variant, m: int, n: int, k: int, kernel: str) -> None:
@@ -233,7 +233,7 @@ driver.last_kernel.restype = ctypes.c_char_p
 random = np.random.default_rng(1)
 with mock.patch.dict(selection._KINDS, {"cpu": ("cuda",)}):
     library = og.load(sys.argv[2])
-    for m, n, k, pitch in ((9, 8, 8, 8), (129, 264, 72, 80), (300, 130, 64, 64), (40, 64, 20, 20), (1, 8, 8, 8)):
+    for m, n, k, pitch in ((33, 8, 8, 8), (129, 264, 72, 80), (300, 130, 64, 64), (65, 64, 20, 20), (1, 8, 8, 8)):
         x, w = (random.standard_normal((rows, pitch)).astype(np.float16)[:, :k] for rows in (m, n))
         found = library.linear(x, w)
         kernel = driver.last_kernel().decode().partition("_g0_")[2]
@@ -254,11 +254,11 @@ def test_launchers_tell_tma_what_a_call_brings(nvcc: Any, tmp_path: Path) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "9 8 8 wgmma_small 2 2 True",
+        "33 8 8 wgmma_small 2 2 True",
         "129 264 72 wgmma_small 12 2 True",  # rows further apart than they are long
         "300 130 64 small 15 1 False",  # rows of the result are not multiples of 16 bytes
-        "40 64 20 small 1 1 False",
-        "1 8 8 few_rows 1 1 False",
+        "65 64 20 small 2 1 False",
+        "1 8 8 few_rows_8 1 1 False",
     ]
 
 
