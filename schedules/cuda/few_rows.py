@@ -38,7 +38,6 @@ _MMA_OF_SMALL = (
     few_rows_mma.Form(tiles=1),
     few_rows_mma.Form(tiles=2, chunks=2),
     few_rows_mma.Form(tiles=4, warps=4, chunks=2, resident=3),
-    few_rows_mma.Form(tiles=8, warps=4, chunks=1, resident=1),
 )
 """Where the right operand's elements have a byte: to make them halves takes registers."""
 
