@@ -46,12 +46,13 @@ def test_an_unknown_name() -> None:
 
 
 @pytest.mark.parametrize("op", opsgen.ops.all_ops().values(), ids=lambda op: op.name)
-def test_an_op_states_formula_reference_and_workloads(op: Op) -> None:
+def test_an_op_states_formula_reference_peer_and_workloads(op: Op) -> None:
     module = importlib.import_module(f"opsgen.ops.{op.name}")
     assert "Source: " in " ".join(module.__doc__.split())
     assert "Preconditions: " in module.__doc__
     assert op.__doc__
     assert op._reference is not None
+    assert "torch" in op.peers  # tests hold it against the reference; `opsgen bench` times it
     assert len({w.label for w in op.workloads}) == len(op.workloads) >= 2
     for w in op.workloads:
         present = [p for p in op.parameters if p.spec and p.name not in w.absent]
