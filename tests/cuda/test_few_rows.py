@@ -50,6 +50,14 @@ def weight_only_uint8(
 
 
 @og.op
+def wrapped_weights(
+    x: og.Tensor["...", "inner"], w: og.Tensor["columns", "inner", og.int8], factor: og.Tensor["columns", og.int8]
+):
+    """Weights that are products of int8, which wrap around."""
+    return og.dot(x, og.cast(w * factor, x.dtype), over="inner")
+
+
+@og.op
 def heads(q: og.Tensor["batch", "rows", "width"], k: og.Tensor["batch", "keys", "width"], *, scale: float):
     """s = scale · q · kᵀ, for each head"""
     return og.dot(q, k, over="width") * scale
@@ -81,10 +89,10 @@ def parts(op: Op | Variant, dtype: str, arch: str = "sm_80") -> list[str]:
 
 def test_which_kernels_there_are() -> None:
     rows = ["few_rows_8", "few_rows_16", "few_rows_32", "few_rows_64"]
-    assert parts(ALONE, "bfloat16")[:4] == parts(heads, "bfloat16")[:4] == rows
-    assert parts(weight_only, "float16")[:3] == rows[:3]
+    assert parts(ALONE, "bfloat16")[:4] == parts(weight_only, "float16")[:4] == parts(heads, "bfloat16")[:4] == rows
     threads = ["few_rows_1", "few_rows_4", "few_rows_8"]
     assert parts(ALONE, "float32")[:3] == parts(scaled_weights, "bfloat16")[:3] == threads
+    assert parts(wrapped_weights, "bfloat16")[:3] == threads
     assert not any("few_rows" in p for p in parts(transposed, "float32"))
 
 
