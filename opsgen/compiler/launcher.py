@@ -58,6 +58,7 @@ def entry(plan: Plan) -> dict[str, Any]:
     grids = [launch.grid for launch in plan.launches if launch.grid is not None]
     used |= {n for g in grids for n in g.blocks.names() | g.shared.names()}
     used |= {n for launch in plan.launches for m in launch.maps for e in m.extents for n in e.names()}
+    used |= {n for launch in plan.launches if launch.cost is not None for n in launch.cost.names()}
     used |= {n for s in plan.spaces for n in s.elements.names()}
     used |= {n for extents in limits.values() for e in extents for n in e.names()}
     used |= {n for c in graph.checks for n in graph.extent(c.dim).names()}
@@ -83,18 +84,50 @@ def entry(plan: Plan) -> dict[str, Any]:
             [{"var": f"w_{s.name}", "bytes": f"{c_expr(s.elements)} * {s.dtype.bytes}"} for s in slot]
             for slot in plan.slots()
         ],
+        "contests": _contests(plan),
         "launches": [
             {
                 "name": launch.name,
-                "when": _condition(launch, graph),
+                "when": _condition(launch, graph, contest),
                 "choice": launch.choice,
                 "maps": bool(launch.maps),
                 "arguments": [_map(launch, p, graph) or _value(p, graph) for p in launch.params],
                 "grid": None if launch.grid is None else _grid(launch.grid),
             }
-            for launch in plan.launches
+            for launch, contest in zip(plan.launches, _in_contest(plan), strict=True)
         ],
     }
+
+
+def _in_contest(plan: Plan) -> list[tuple[int, int] | None]:
+    """Of each launch: which contest it is in, and its number there. A contest is a run of launches of one choice that
+    have costs.
+    """
+    found: list[tuple[int, int] | None] = []
+    contests, before = -1, None
+    for launch in plan.launches:
+        if launch.cost is None:
+            found.append(None)
+        elif found and found[-1] is not None and launch.choice == before:
+            found.append((contests, found[-1][1] + 1))
+        else:
+            contests += 1
+            found.append((contests, 0))
+        before = launch.choice
+    return found
+
+
+def _contests(plan: Plan) -> list[dict[str, Any]]:
+    """The launches of each contest: their conditions and costs."""
+    found: list[dict[str, Any]] = []
+    for launch, contest in zip(plan.launches, _in_contest(plan), strict=True):
+        if contest is None or launch.cost is None:
+            continue
+        if contest[1] == 0:
+            found.append({"var": f"cheapest_{contest[0]}", "launches": []})
+        condition = _condition(launch, plan.problem.graph, None, alone=True)
+        found[-1]["launches"].append({"when": condition, "cost": c_expr(launch.cost), "number": contest[1]})
+    return found
 
 
 def _checks(graph: Graph, limits: dict[str, list[Extent]]) -> list[tuple[str, str, Extent]]:
@@ -104,8 +137,11 @@ def _checks(graph: Graph, limits: dict[str, list[Extent]]) -> list[tuple[str, st
     return indices + [(functions[c.kind], c.input, graph.extent(c.dim)) for c in graph.checks]
 
 
-def _condition(launch: Launch, graph: Graph) -> str:
-    found = [f"!done_{launch.choice}"] if launch.choice else []
+def _condition(launch: Launch, graph: Graph, contest: tuple[int, int] | None, alone: bool = False) -> str:
+    """When a launch runs; ``alone``: whether it could, whatever others do."""
+    found = [f"!done_{launch.choice}"] if launch.choice and not alone else []
+    if contest is not None:
+        return " && ".join([*found, f"cheapest_{contest[0]} == {contest[1]}"])
     found += [f"{c_expr(extent)} {comparison} {limit}" for extent, comparison, limit in launch.when]
     for param, multiple in launch.aligned:
         value = _bytes(param, graph) if param.dim else f"reinterpret_cast<uintptr_t>({_value(param, graph)['value']})"
@@ -124,6 +160,7 @@ def _bytes(stride: Param, graph: Graph) -> str:
 
 _TENSOR_MAP_TYPES = {"uint8": 0, "int8": 0, "int32": 3, "float16": 6, "float32": 7, "bfloat16": 9}
 """CUtensorMapDataType."""
+_MAP_BYTES = {"uint8": 1, "int8": 1, "int32": 4, "float16": 2, "float32": 4, "bfloat16": 2}
 
 
 def _map(launch: Launch, p: Param, graph: Graph) -> dict[str, Any] | None:
@@ -136,7 +173,10 @@ def _map(launch: Launch, p: Param, graph: Graph) -> dict[str, Any] | None:
         "address": _value(found.memory, graph)["value"],
         "element": _TENSOR_MAP_TYPES[found.dtype],
         "extents": [c_expr(e) for e in found.extents],
-        "strides": [_bytes(s, graph) for s in found.strides],
+        "strides": [
+            _bytes(s, graph) if isinstance(s, Param) else f"{c_expr(s)} * {_MAP_BYTES[found.dtype]}"
+            for s in found.strides
+        ],
         "box": found.box,
     }
 

@@ -61,15 +61,15 @@ class Grid:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What TMA is told of a memory (an input or a result): ``extents`` and the ``box`` that a copy moves, innermost
-    first, and ``strides`` of all but the innermost dim. Boxes are 128 bytes wide, and swizzled so.
+    """What TMA is told of a memory (an input, a result or a workspace): ``extents`` and the ``box`` that a copy moves,
+    innermost first, and ``strides`` in elements of all but the innermost dim. Boxes are 128 bytes wide, and swizzled so.
     """
 
     name: str
     memory: Param
     dtype: str
     extents: tuple[Extent, ...]
-    strides: tuple[Param, ...]
+    strides: tuple[Param | Extent, ...]
     box: tuple[int, ...]
 
 
@@ -89,6 +89,9 @@ class Launch:
     """Addresses and strides (above 0) that must be multiples of so many bytes in a call for the kernel to run."""
     choice: str = ""
     """Of launches with the same name here, the first runs whose conditions a call meets, and no other."""
+    cost: Extent | None = None
+    """In any unit. Launches of a choice that follow each other and have costs compete: of those whose conditions a call
+    meets, the cheapest is taken for the first."""
 
 
 @dataclass(frozen=True)
@@ -191,8 +194,9 @@ class Kernel(Environment):
 
     def _stored(self, node: Tensor) -> Memory:
         """Where other groups read a stored node: its workspace, or a result's memory where that holds it exactly."""
+        dtype = self.stored_type(node)
         for r in self.partition.graph.results:
-            if r.value is node and r.updates is None and compute_type(r.dtype) == r.dtype:
+            if r.value is node and r.updates is None and r.dtype in (dtype, compute_type(r.dtype)):
                 return self._result(r)
         home = self.partition.home[id(node)]
         position = next(i for i, s in enumerate(home.stored) if s is node)
@@ -205,8 +209,12 @@ class Kernel(Environment):
         return self.workspace(
             f"group{home.index}_{position}",
             {d: self.graph.extent(d) for d in order if d in node.dims},
-            compute_type(node.dtype),
+            dtype,
         )
+
+    def stored_type(self, node: Tensor) -> DType:
+        """The type in which a node is kept for other groups."""
+        return compute_type(node.dtype)
 
     def _result(self, r: Result) -> Memory:
         if r.updates is not None:

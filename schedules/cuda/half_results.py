@@ -1,10 +1,12 @@
 """Functions for epilogues whose results are rounded to a half type: fewer instructions than CUDA's own.
 
-Each stays within 2^-17 of its value, which a rounding to 11 bits or fewer does not show. Sums of one and a tanh or an
-erf, which is what GELU has of them, are computed as one function: unlike the sum, it loses no digit where it is small.
+Each stays within 2^-17 of its value, or says less for bfloat16, which has 8 bits: a rounding does not show that. Sums of
+one and a tanh or an erf are computed as one function: unlike the sum, it loses no digit where it is small. So is such a
+sum times its argument, which is what GELU is.
 
     1 + tanh(u) = 2 / (1 + e^-2u)
     1 + erf(u)  = erfc(-u);  erfc(z) = t (c0 + c1 t + … + c5 t^5) e^-z²,  t = 1 / (1 + p z),  z ≥ 0
+    y (1 + erf(y / √2)) / 2 = max(y, 0) - z Φ(-z),  z = |y|;  Φ(-z) = 2^(a0 + a1 z + …)
 
 The power is what counts: a chip at its limit slows down with every instruction. Linear+GELU with CUDA's erff (26
 instructions more than the bias alone) took 243 µs instead of 190 (16384×4096×1024, bfloat16, H200).
@@ -12,13 +14,17 @@ instructions more than the bias alone) took 243 µs instead of 190 (16384×4096�
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from tvm.script import tirx as T
 
 from opsgen.dsl.tensor import Const, Map, Tensor
 from opsgen.lowering.statements import Expr
-from opsgen.lowering.vector_math import Bind, Function
+from opsgen.lowering.to_tir import Held, Scope
+from opsgen.lowering.vector_math import Function
 
 from .hopper import device_function
 
@@ -30,6 +36,28 @@ ERFC = (
     0.24595586125612898, 0.23699752016997966, 0.2748430266520236, 0.010134484165087249, 0.38379934898289786,
     -0.15173389079134475,
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LogNormal:
+    """log2 Φ(-z) as a polynomial in z for 0 ≤ z ≤ ``most``, fitted as above."""
+
+    most: float
+    coefficients: tuple[float, ...]
+
+
+LOG_NORMAL = {
+    # 3.3e-6. From 6 on what GELU subtracts is less than half of the smallest number of float16.
+    "float16": LogNormal(6.0, (
+        -0.9999952946347694, -1.1512510442569195, -0.4584643950432936, -0.053960067476543194, 0.008507890122465339,
+        -0.0009305246495184242, 6.1598269303863e-05, -1.8348102533845413e-06,
+    )),
+    # 6.7e-5 up to 5, growing to 3.5e-4 at 13, where GELU is 1e-37: a bit of bfloat16 is 7.8e-3.
+    "bfloat16": LogNormal(13.0, (
+        -1.0000960453407999, -1.15002686498914, -0.4609655861140408, -0.05205602213023763, 0.007837704003199747,
+        -0.0008188630715058145, 5.492792227214854e-05, -2.103548414480766e-06, 3.4732385401165196e-08,
+    )),
+}  # fmt: skip
 
 _FAST = """
   float e, r;
@@ -63,31 +91,104 @@ _ONE_PLUS_ERF = device_function(
 )
 
 
-def _call(name: str, source: str) -> Function:
-    return lambda x, bind: T.cuda.func_call(name, x, source_code=source, return_type="float32")
+def _number(*values: float) -> str:
+    """Numbers as part of a name."""
+    return "_".join(struct.pack(">f", v).hex() for v in values)
 
 
-FUNCTIONS: dict[str, Function] = {"sigmoid": _call("og_half_sigmoid", _SIGMOID)}
-_SUMS: dict[str, Function] = {
-    "tanh": _call("og_half_one_plus_tanh", _ONE_PLUS_TANH),
-    "erf": _call("og_half_one_plus_erf", _ONE_PLUS_ERF),
-}
+def _times_one_plus_erf(k: float, c: float, dtype: str) -> str:
+    """k y (1 + erf(c y)) of y, for positive k and c."""
+    fit, scale = LOG_NORMAL[dtype], c * math.sqrt(2)
+    coefficients = [a * scale**i for i, a in enumerate(fit.coefficients)]
+    coefficients[0] += math.log2(2 * k)
+    # Of the maximum of a NaN and 0 the NaN is wanted. Past the end z stays: infinity times 0 would be NaN.
+    body = f"""
+  float z = fminf(fabsf(y), {fit.most / scale!r}f), e, large;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"({_horner(coefficients, "z")}));
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(large) : "f"(y), "f"(0.0f));
+  return fmaf(-z, e, large{"" if k == 0.5 else f" * {2 * k!r}f"});
+"""
+    return device_function(f"og_half_gated_erf_{dtype}_{_number(k, c)}", "float", "float y", body)
 
 
-COSTLY = frozenset({"exp", "exp2", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "pow"})
-"""Maps whose time shows beside that of the products."""
+def _times_one_plus_tanh(k: float, c: float) -> str:
+    """k y (1 + tanh(c u)) of y and u."""
+    body = _FAST.format(power=f"u * {-2 * _LOG2_E * c!r}f", divisor="1.0f + e")
+    body += "return y * r" + ("" if k == 0.5 else f" * {2 * k!r}f") + ";"
+    return device_function(f"og_half_gated_tanh_{_number(k, c)}", "float", "float y, float u", body)
 
 
-def one_plus(node: Tensor) -> tuple[Tensor, Function] | None:
-    """Of a sum of one and a function that has a form of its own with it: the function's argument, and the form."""
-    if not isinstance(node, Map) or node.op != "add" or node.dtype.kind != "float" or node.dtype.bytes > 4:
+Form = Callable[..., Expr]
+"""What is computed of the values of some operands."""
+
+
+def _call(source: str) -> Form:
+    name = source.partition("(")[0].split()[-1]
+    return lambda *values: T.cuda.func_call(name, *values, source_code=source, return_type="float32")
+
+
+FUNCTIONS: dict[str, Function] = {"sigmoid": lambda x, bind: _call(_SIGMOID)(x)}
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A node of a graph that is computed as one function of ``operands``."""
+
+    node: Tensor
+    operands: tuple[Tensor, ...]
+    form: Form
+
+    def held(self, scope: Scope) -> Held:
+        """The value, for a scope that holds it."""
+        return lambda _: scope.bind(self.form(*[scope.bind(scope.value(x)) for x in self.operands]))
+
+
+def fused(node: Tensor, dtype: str) -> Fused | None:
+    """The function that a node is, if it is one. ``dtype``: of the results."""
+    if not isinstance(node, Map) or node.dtype.kind != "float" or node.dtype.bytes > 4:
         return None
-    for one, other in (node.args, node.args[::-1]):
-        if isinstance(one, Const) and one.value == 1 and isinstance(other, Map) and other.op in _SUMS:
-            return other.args[0], _SUMS[other.op]
+    if node.op == "mul":
+        return _gated(node, dtype)
+    found = _one_plus(node)
+    return (
+        None
+        if found is None
+        else Fused(node, found.args, _call({"tanh": _ONE_PLUS_TANH, "erf": _ONE_PLUS_ERF}[found.op]))
+    )
+
+
+def _one_plus(node: Tensor) -> Map | None:
+    """Of a sum of one and a tanh or an erf: the latter."""
+    if isinstance(node, Map) and node.op == "add":
+        for one, other in (node.args, node.args[::-1]):
+            if isinstance(one, Const) and one.value == 1 and isinstance(other, Map) and other.op in ("tanh", "erf"):
+                return other
     return None
 
 
-def compute(form: Function, x: Expr, bind: Bind) -> Expr:
-    """The form's value."""
-    return bind(form(bind(x), bind))
+def _gated(node: Map, dtype: str) -> Fused | None:
+    """k y (1 + f(u)), f erf or tanh."""
+    k, factors = _factors(node)
+    sums = [_one_plus(f) for f in factors]
+    if len(factors) != 2 or (sums[0] is None) == (sums[1] is None):
+        return None
+    y, function = (factors[1], sums[0]) if sums[0] is not None else (factors[0], sums[1])
+    assert function is not None
+    c, inner = _factors(function.args[0])
+    if function.op == "erf":
+        if len(inner) != 1 or inner[0] is not y or c <= 0 or k <= 0:
+            return None
+        return Fused(node, (y,), _call(_times_one_plus_erf(k, c, dtype)))
+    if len(inner) != 1:
+        c, inner = 1.0, [function.args[0]]
+    return Fused(node, (y, inner[0]), _call(_times_one_plus_tanh(k, c)))
+
+
+def _factors(node: Tensor) -> tuple[float, list[Tensor]]:
+    """A product's constant, and its other factors."""
+    if isinstance(node, Const):
+        return float(node.value), []
+    if not isinstance(node, Map) or node.op != "mul":
+        return 1.0, [node]
+    (a, left), (b, right) = (_factors(x) for x in node.args)
+    return a * b, left + right

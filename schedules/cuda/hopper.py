@@ -35,6 +35,19 @@ _ARRIVE_AT = device_function(
 _CLUSTER_SYNC = device_function(
     "og_cluster_sync", "void", "", 'asm volatile("barrier.cluster.arrive.relaxed; barrier.cluster.wait;" ::: "memory");'
 )
+# With memory: what one block wrote the others read.
+_CLUSTER_BARRIER = device_function(
+    "og_cluster_barrier",
+    "void",
+    "",
+    'asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");',
+)
+_CLUSTER_RANK = device_function(
+    "og_cluster_rank", "int", "", 'int y; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(y)); return y;'
+)
+_CLUSTER_SIZE = device_function(
+    "og_cluster_size", "int", "", 'int y; asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(y)); return y;'
+)
 _FENCE_INIT = device_function(
     "og_fence_init", "void", "", 'asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");'
 )
@@ -47,6 +60,28 @@ _LOAD_WORD = device_function(
     "uint32_t",
     "const void* p",
     'uint32_t y; asm volatile("ld.global.b32 %0, [%1];" : "=r"(y) : "l"(p)); return y;',
+)
+
+
+_LOAD_PAIR = device_function(
+    "og_load_pair",
+    "unsigned long long",
+    "const void* p",
+    'unsigned long long y; asm volatile("ld.global.b64 %0, [%1];" : "=l"(y) : "l"(p)); return y;',
+)
+_STORE_PAIR = device_function(
+    "og_store_pair",
+    "void",
+    "void* p, uint32_t a, uint32_t b",
+    'asm volatile("st.shared.v2.b32 [%0], {%1, %2};" :: "r"((uint32_t)__cvta_generic_to_shared(p)), "r"(a), "r"(b) '
+    ': "memory");',
+)
+_STORE_FOUR = device_function(
+    "og_store_four",
+    "void",
+    "void* p, const float* x",
+    'asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" :: "r"((uint32_t)__cvta_generic_to_shared(p)), '
+    '"f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");',
 )
 
 
@@ -79,6 +114,11 @@ def load_word(address: Expr) -> Any:
     return T.cuda.func_call("og_load_word", address, source_code=_LOAD_WORD, return_type="uint32")
 
 
+def load_pair(address: Expr) -> Any:
+    """The 64 bits at an address of device memory."""
+    return T.cuda.func_call("og_load_pair", address, source_code=_LOAD_PAIR, return_type="uint64")
+
+
 def prefetch_map(tensor_map: Expr) -> Any:
     """Brings a tensor map into the cache that TMA reads it through."""
     return T.cuda.func_call("og_prefetch_map", T.address_of(tensor_map), source_code=_PREFETCH_MAP)
@@ -92,6 +132,51 @@ def arrive_at(barrier: Expr, rank: Expr) -> Any:
 def cluster_sync() -> Any:
     """Waits for all threads of the cluster."""
     return T.cuda.func_call("og_cluster_sync", source_code=_CLUSTER_SYNC)
+
+
+def cluster_barrier() -> Any:
+    """Waits for all threads of the cluster, and shows each what the others wrote before."""
+    return T.cuda.func_call("og_cluster_barrier", source_code=_CLUSTER_BARRIER)
+
+
+def cluster_rank() -> Any:
+    """The block's number in its cluster."""
+    return T.cuda.func_call("og_cluster_rank", source_code=_CLUSTER_RANK, return_type="int32")
+
+
+def cluster_size() -> Any:
+    """The blocks of a cluster."""
+    return T.cuda.func_call("og_cluster_size", source_code=_CLUSTER_SIZE, return_type="int32")
+
+
+def store_pair(address: Expr, first: Expr, second: Expr) -> Any:
+    """Stores two registers side by side in shared memory."""
+    return T.cuda.func_call("og_store_pair", address, first, second, source_code=_STORE_PAIR)
+
+
+def store_four(address: Expr, values: Expr) -> Any:
+    """Stores four floats, from the address of the first, in shared memory."""
+    return T.cuda.func_call("og_store_four", address, values, source_code=_STORE_FOUR)
+
+
+def add_remote(sums: Any, count: int, address: Expr, step: int, rank: Expr) -> Any:
+    """Adds fours of floats, ``step`` bytes apart in the shared memory of a block of the cluster, to a buffer: first all
+    loads, so that they are in flight together.
+    """
+    fours = count // 4
+    name = f"og_add_remote{count}"
+    body = (
+        f"float v[{count}]; uint32_t a; "
+        'asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(a) '
+        ': "r"((uint32_t)__cvta_generic_to_shared(p)), "r"(rank)); '
+        f'_Pragma("unroll") for (int i = 0; i < {fours}; ++i) '
+        'asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" '
+        ': "=f"(v[4 * i]), "=f"(v[4 * i + 1]), "=f"(v[4 * i + 2]), "=f"(v[4 * i + 3]) '
+        f': "r"(a + i * {step}) : "memory"); '
+        f'_Pragma("unroll") for (int i = 0; i < {count}; ++i) s[i] += v[i];'
+    )
+    source = device_function(name, "void", "float* s, void* p, int rank", body)
+    return T.cuda.func_call(name, T.address_of(sums[0]), address, rank, source_code=source)
 
 
 def fence_init() -> Any:

@@ -9,7 +9,10 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from opsgen.analysis.exact import stored_type
+from opsgen.dsl.dtypes import DType
 from opsgen.dsl.extent import Extent
+from opsgen.dsl.tensor import Tensor
 from opsgen.lowering.kernel import Comparison, Grid, Kernel, Launch
 from opsgen.lowering.statements import Code, Expr, constant, i64
 from opsgen.schedules.common.schedule import Context
@@ -32,6 +35,9 @@ class DeviceKernel(Kernel):
         self.block: Expr = tirx.Cast("int64", self._block)
         self.blocks: Expr = call("int64", "opsgen_blocks")
         self._dynamic: Any = None
+
+    def stored_type(self, node: Tensor) -> DType:
+        return stored_type(node)
 
     # -- operators that are functions of the prelude, or of CUDA -------------------------------------------------------
     def extreme(self, op: str, a: Expr, b: Expr) -> Expr:

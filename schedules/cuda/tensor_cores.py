@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from opsgen.analysis.groups import Group, factors, is_transpose
+from opsgen.analysis.exact import stored_type
+from opsgen.dsl.dtypes import DType
 from opsgen.dsl.tensor import Input, Tensor
 from opsgen.schedules.common.operands import Problem
 
@@ -11,11 +13,19 @@ _MOST_LAYERS = 3
 """Of an operand or the result: TMA takes five dims."""
 
 
-def operand(node: Tensor) -> Input | None:
-    """The parameter that a factor is, maybe with its dims in another order."""
+def operand(node: Tensor, group: Group) -> Tensor | None:
+    """What a factor is read from, maybe with its dims in another order: a parameter, or what another group stores; None
+    where it is computed.
+    """
     while is_transpose(node):
         (node,) = node.children()
-    return node if isinstance(node, Input) else None
+    stored = any(s is node for g in group.after for s in g.stored)
+    return node if isinstance(node, Input) or stored else None
+
+
+def operand_type(node: Tensor) -> DType:
+    """The type in memory of what `operand` found."""
+    return node.dtype if isinstance(node, Input) else stored_type(node)
 
 
 class Dims:
@@ -35,12 +45,14 @@ class Dims:
 
 
 def by_wgmma(group: Group, arch: str) -> bool:
-    """Whether `wgmma` serves a group: factors that are parameters of one half type, a sum over one dim."""
+    """Whether `wgmma` serves a group: factors that lie in memory in one half type, a sum over one dim."""
     if arch != "sm_90a" or group.pattern != "contraction" or factors(group.reductions[0]) is None:
         return False
     problem = Problem(group)
-    left, right = operand(problem.left), operand(problem.right)
-    if left is None or right is None or left.dtype != right.dtype or left.dtype.name not in HALVES:
+    left, right = operand(problem.left, group), operand(problem.right, group)
+    if left is None or right is None or operand_type(left) != operand_type(right):
+        return False
+    if operand_type(left).name not in HALVES:
         return False
     if len(problem.summed) != 1 or not problem.rows or not problem.columns:
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 SHARED_MEMORY = 232448
 """What a block of sm_90 can use, in bytes."""
@@ -17,7 +17,7 @@ class Form:
 
     A block has a warpgroup that loads, and ``consumers`` that multiply. ``own`` (ping-pong): each consumer has tiles of
     its own, so that the epilogue of one runs under the products of the other. Otherwise both share a tile, each with
-    half of its rows, and a finished tile is stored under the next one's products.
+    half of its rows, and a finished tile of half-precision results is stored under the next one's products.
     """
 
     rows: int
@@ -33,11 +33,15 @@ class Form:
     """Blocks one below the other that load the right operand's tile once, together."""
     size: int = 2
     """Bytes of an operand's element."""
+    split: bool = False
+    """A cluster, of as many blocks as the launch says, has a tile: each block sums a part of the sum, and when all are
+    done each finishes a share of the tile. Partial sums are added in the order of the blocks."""
 
     def __post_init__(self) -> None:
-        assert self.consumers == 2 or self.own, "a shared tile has two consumers"
+        assert self.consumers == 2 or self.own or self.split, "a shared tile has two consumers"
+        assert not self.split or (not self.own and self.cluster == 1 and self.partial_bytes <= self.operand_bytes)
         assert self.mine % BOX == 0 and self.columns % BOX == 0 and self.columns <= 256
-        assert (self.columns // self.cluster) % BOX == 0
+        assert (self.columns // self.cluster) % 8 == 0, "a swizzled part has whole groups of 8 rows"
         assert self.accumulators <= 128, "more do not fit beside what is stored meanwhile"
         assert self.shared_memory <= SHARED_MEMORY, self.shared_memory
 
@@ -49,11 +53,16 @@ class Form:
     @property
     def mine(self) -> int:
         """Rows of a tile that one consumer multiplies."""
-        return self.rows if self.own else self.rows // 2
+        return self.rows if self.own else self.rows // self.consumers
 
     @property
-    def boxes(self) -> int:
-        """Boxes of results of one consumer."""
+    def resident(self) -> int:
+        """Blocks that a multiprocessor has room for."""
+        return SHARED_MEMORY // (self.shared_memory + 1024)
+
+    @property
+    def patches(self) -> int:
+        """Of 64 rows and 64 columns, of one consumer."""
         return self.mine // BOX * (self.columns // BOX)
 
     @property
@@ -70,16 +79,23 @@ class Form:
         return (self.rows + self.columns) * 128
 
     @property
+    def operand_bytes(self) -> int:
+        """Of the ring of stages, where a split tile's partial sums lie when it has been used."""
+        return self.stages * self.stage_bytes
+
+    @property
+    def partial_bytes(self) -> int:
+        return self.rows * self.columns * 4
+
+    @property
     def shared_memory(self) -> int:
         """In bytes: operands, boxes, barriers."""
-        return self.stages * (self.stage_bytes + 16) + self.consumers * self.slots * BOX * 128 + 64
+        return self.operand_bytes + self.stages * 16 + self.consumers * self.slots * BOX * 128 + 64
 
 
 # H200, bfloat16, ratios to cuBLAS (torch 2.11, CUDA 13) in interleaved rounds with a cold cache, run-time shapes.
-SHARED = Form(128, 256, stages=4, band=16)
-"""1.03 to 1.04 at 8192³ and 4096³, 1.13 at 16384×4096×1024, 1.07 at 16384×1024×1024, 1.05 at 4096×11008×4096."""
+SHARED = Form(128, 256, stages=4, band=16, cluster=2)
 ALTERNATING = Form(128, 128, stages=5, own=True, slots=4)
-"""1.01 at 2048³, 1.08 at 2176×1920×2240 (0.66 with SHARED: 136 tiles are two waves); with an epilogue at
-16384×4096×1024: bias 1.09, bias and residual 1.22, GELU 1.33, with tanh 1.40 (to eager torch)."""
+ALTERNATING_PAIR = replace(ALTERNATING, cluster=2)
 SMALL = Form(64, 128, stages=8, own=True, consumers=1, cluster=2)
-"""1.00 at 1000³ (0.83 without the cluster, 0.85 with ALTERNATING)."""
+SPLIT = Form(64, 64, stages=6, consumers=1, split=True, slots=1)

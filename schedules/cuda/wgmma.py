@@ -1,256 +1,116 @@
 """Contractions on sm_90a's tensor cores: TMA brings tiles, wgmma multiplies, the epilogue runs in registers.
 
-Region: both operands and the result of one half type, each contiguous along the sum or along its own rows (columns),
-with 16-byte aligned bases and rows, as TMA wants them.
+Region: both operands in memory in one half type, each contiguous along the sum or along its own rows (columns), with
+16-byte aligned bases and rows, as TMA wants them. Results of half types and of float32 leave by TMA too, where they are
+contiguous along the columns; others are stored one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
-
-from tvm import tirx
-from tvm.script import tirx as T
+from dataclasses import replace
 
 from opsgen.analysis import cost
-from opsgen.analysis.groups import Group
-from opsgen.dsl.extent import Extent
 from opsgen.dsl.op import Result
-from opsgen.dsl.tensor import Input, Map, Tensor, walk
-from opsgen.lowering.kernel import Comparison, Grid, Kernel, Launch, Param, TensorMap
-from opsgen.lowering.statements import Code, Expr, i64
-from opsgen.lowering.to_tir import Held, Memory, Scope
-from opsgen.lowering.vector_math import Function
+from opsgen.dsl.tensor import Map, Tensor
+from opsgen.lowering.kernel import Comparison, Launch
+from opsgen.lowering.to_tir import Memory
 from opsgen.schedules.common.operands import Problem
 from opsgen.schedules.common.schedule import Config, Context, Schedule
-from opsgen.targets.cuda.asynchronous import SCRIPT
 
 from . import contraction as plain
-from . import few_rows, half_results, hopper, tensor_cores
+from . import few_rows, tensor_cores
 from .conditions import undecided
-from .kernels import DeviceKernel
-from .tensor_cores import HALVES, Dims, operand
-from .tiles import ALTERNATING, BOX, SHARED, SMALL, Form
+from .tensor_cores import HALVES, Dims, operand, operand_type
+from .tiles import ALTERNATING, ALTERNATING_PAIR, BOX, SHARED, SMALL, SPLIT, Form
+from .wgmma_boxes import Destination
+from .wgmma_choice import CLUSTERS, Sizes, estimate
+from .wgmma_epilogue import Epilogue
 from .wgmma_kernel import Operands, contraction
+from .wgmma_memory import ScriptKernel
 
-_TENSOR_MAP = T.handle("tensormap").ty
-
-
-@dataclass(eq=False)
-class _Pairs(Memory):
-    """A memory of halves that is read two columns at a time: one load of four bytes for both."""
-
-    words: Any = None
-    column: str = ""
-    pair: Any = None
-    """Of the last position asked for: its two columns."""
-
-    def load(self, coords: Mapping[str, Expr]) -> Expr:
-        if self.pair is None or all(coords[self.column] is not c for c in self.pair()):
-            return super().load(coords)
-        first, second = self.pair()
-        upper = coords[self.column] is second
-        # A shift: a division of a signed number by 2 takes three instructions.
-        place = tirx.BufferLoad(self.words, [self.offset({**coords, self.column: first}) >> i64(1)])
-        word = hopper.load_word(T.address_of(place))
-        sixteen = tirx.IntImm("uint32", 16)
-        if self.dtype.name == "bfloat16":
-            return tirx.reinterpret("float32", word & tirx.IntImm("uint32", 0xFFFF0000) if upper else word << sixteen)
-        half = tirx.Cast("uint16", word >> sixteen if upper else word)
-        return tirx.Cast("float32", tirx.reinterpret("float16", half))
+_MOST_VALUES = 2
+"""Results that leave by TMA: more do not fit in registers beside the sums."""
 
 
-class _Kernel(DeviceKernel):
-    """A kernel whose epilogue reads pairs of columns, and whose body is a TIRx script."""
-
-    columns: tuple[Expr, Expr] | None = None
-    column_dim = ""
-
-    def _strided(self, kind: str, name: str, dims: tuple[str, ...], dtype: Any) -> Memory:
-        known = (kind, name) in self._memory
-        memory = super()._strided(kind, name, dims, dtype)
-        if known or dtype.name not in HALVES or not dims or dims[-1] != self.column_dim:
-            return memory
-        words = tirx.decl_buffer((i64(1 << 47),), "uint32", f"{name}_words", data=memory.buffer.data, data_alignment=4)
-        self._views.append((words, memory.buffer.data))
-        pairs = _Pairs(
-            memory.name, memory.dims, memory.dtype, memory.buffer, memory.strides, words, dims[-1], lambda: self.columns
-        )
-        self._memory[kind, name] = pairs
-        self.pairs += [Param(kind, name), *(Param(f"{kind}_stride", name, d) for d in dims[:-1])]
-        return pairs
-
-    def __init__(self, context: Context, part: str, threads: int) -> None:
-        super().__init__(context, part, threads)
-        self.pairs: list[Param] = []
-        """Addresses and strides of what is read in pairs."""
-
-    def tensor_map(self, name: str) -> Any:
-        """The map of that name, as a parameter."""
-        return self._param(Param("tensor_map", name), f"{name}_map", _TENSOR_MAP)
-
-    def launch_script(self, script: Any, form: Form, blocks: Extent, maps: tuple[TensorMap, ...]) -> Launch:
-        """The finished kernel."""
-        declared = [tirx.DeclBuffer(buffer, data=var) for buffer, var in self._views]
-        function = tirx.PrimFunc(list(self._params.values()), tirx.SeqStmt([*declared, script]) if declared else script)
-        function = function.with_attr("tirx.noalias", True).with_attr(SCRIPT, True)
-        if form.consumers > 1:  # setmaxnreg wants registers that are known at entry
-            function = function.with_attr("tirx.launch_bounds_min_blocks_per_sm", 1)
-        grid = Grid(blocks, form.threads, Extent.const(form.shared_memory), 1, form.cluster)
-        aligned = [(p, 16) for m in maps for p in (m.memory, *m.strides)] + [(p, 4) for p in self.pairs]
-        return Launch(self.name, function, tuple(self._params), (), grid, maps, tuple(dict.fromkeys(aligned)))
-
-
-class _Epilogue:
-    """The group's results at two rows and two columns side by side, from their sums.
-
-    Past the end of the matrix positions are clamped: loads stay inside, and what they give is not stored.
+def build_kernel(context: Context, form: Form, part: str, by_tma: bool = True) -> Launch:
+    """One kernel for the context's group, under the conditions without which it would not be right. A split form's runs
+    in clusters of one block. ``by_tma``: whether results leave so, where they can.
     """
-
-    def __init__(self, kernel: _Kernel, node: Tensor, dims: Dims, halves: bool) -> None:
-        self.kernel = kernel
-        self.node = node
-        self.dims = dims
-        self.sums: list[tuple[Tensor, Tensor, Function]] = []
-        """Sums of one and a function, where another form serves: the sum, the function's argument, the form."""
-        if halves:
-            walk(tuple(kernel.group.stored), self._find_sum)
-
-    def _find_sum(self, node: Tensor) -> None:
-        found = half_results.one_plus(node)
-        if found is not None:
-            self.sums.append((node, *found))
-
-    def _scopes(
-        self, code: Code, layers: Sequence[Expr], rows: Sequence[Expr], columns: Sequence[Expr], sums: Sequence[Expr]
-    ) -> list[Scope]:
-        """One for each sum. What depends on columns alone is computed once for both rows."""
-        outer = {d: code.bind(tirx.Cast("int64", x), d) for d, x in zip(self.dims.layers, layers, strict=True)}
-        scope = Scope(self.kernel, code, outer)
-        across = [scope.inner(code, {self.dims.column: c}) for c in columns]
-        places = [(s, {self.dims.row: r}) for r in rows for s in across]
-        return [self._place(s.inner(code, at), total) for (s, at), total in zip(places, sums, strict=True)]
-
-    def _place(self, scope: Scope, total: Expr) -> Scope:
-        """The scope, which is that of one sum, with what is held there."""
-        scope.held[id(self.node)] = lambda _: total
-        for node, argument, form in self.sums:
-            scope.held[id(node)] = _held(scope, argument, form)
-        return scope
-
-    def values(
-        self, sums: Sequence[Expr], layers: Sequence[Expr], rows: Sequence[Expr], column: Expr
-    ) -> Sequence[Expr]:
-        """The one stored value, in float32; statements that it needs go to the kernel under construction."""
-        code = Code(scope="local")
-        m, n = (tirx.Cast("int32", self.kernel.extent(d)) for d in (self.dims.row, self.dims.column))
-        rows = [code.bind(tirx.Cast("int64", tirx.Min(r, m - 1)), "row") for r in rows]
-        first = code.bind(tirx.Cast("int64", tirx.Min(column, n - 2)), "column")
-        self.kernel.columns = (first, code.bind(first + i64(1), "column"))
-        scopes = self._scopes(code, layers, rows, self.kernel.columns, [code.bind(s) for s in sums])
-        found = [s.value(self.kernel.group.stored[0]) for s in scopes]
-        self.kernel.columns = None
-        for statement in code.statements:
-            T.add_to_parent(statement)
-        return found
-
-    def store(self, sums: Sequence[Expr], layers: Sequence[Expr], rows: Sequence[Expr], column: Expr) -> None:
-        """Computes and stores all the group's values, where the matrix has such a row and column."""
-        code = Code(scope="local")
-        m, n = (tirx.Cast("int32", self.kernel.extent(d)) for d in (self.dims.row, self.dims.column))
-        for i, total in enumerate(sums):
-            row, at = rows[i // 2], column + i % 2
-            with code.when(tirx.And(row < m, at < n)) as inside:
-                place, across = (inside.bind(tirx.Cast("int64", x)) for x in (row, at))
-                (scope,) = self._scopes(inside, layers, [place], [across], [inside.bind(total)])
-                self.kernel.store_all(scope)
-        for statement in code.statements:
-            T.add_to_parent(statement)
-
-
-def _held(scope: Scope, argument: Tensor, form: Function) -> Held:
-    return lambda _: half_results.compute(form, scope.value(argument), scope.bind)
-
-
-def build_kernel(context: Context, form: Form, part: str) -> Launch:
-    """One kernel for the context's group, without the conditions under which it is chosen."""
-    problem = Problem(context.group)
+    group = context.group
+    problem = Problem(group)
     dims = Dims(problem)
-    kernel = _Kernel(context, part, form.threads)
-    kernel.column_dim = dims.column
-    halves = all(n.dtype.name in HALVES for n in context.group.stored)
-    if halves:
-        kernel.elementary.update(half_results.FUNCTIONS)
-    left, right = operand(problem.left), operand(problem.right)
+    kernel = ScriptKernel(context, part, form.threads, dims.column)
+    left, right = operand(problem.left, group), operand(problem.right, group)
     assert left is not None and right is not None
-    result = single_result(kernel, dims)
     across = form.columns // form.cluster
-    maps = [
-        _map(kernel, dims, "left", left, (dims.sum, dims.row), (form.depth, form.rows)),
-        _map(kernel, dims, "right", right, (dims.sum, dims.column), (form.depth, across)),
-    ]
-    if result is not None:
-        maps.append(_map(kernel, dims, "result", result, (dims.column, dims.row), (BOX, BOX)))
-    variables = [kernel.tensor_map(m.name) for m in maps]
+    if right.dims[-1] != dims.sum and across % BOX:
+        across = form.columns
+    left_map = kernel.operand_map("left", left, dims, (dims.sum, dims.row), (form.depth, form.rows))
+    right_map = kernel.operand_map("right", right, dims, (dims.sum, dims.column), (form.depth, across))
+    nodes, destinations = [], []
+    for i, (node, place) in enumerate((places(kernel, dims) if by_tma else None) or ()):
+        its, dtype = (place.value.dims, place.dtype) if isinstance(place, Result) else (place.dims, place.dtype)
+        result_map = kernel.result_map(f"result{i}" if i else "result", place, dims)
+        nodes.append(node)
+        destinations.append(Destination(result_map, dtype.name, dims.layers_of(its)))
     operands = Operands(
-        variables[0],
-        variables[1],
-        variables[2] if result is not None else None,
+        left_map,
+        right_map,
+        tuple(destinations),
         kernel.extent(dims.row),
         kernel.extent(dims.column),
         kernel.extent(dims.sum),
-        left.dtype.name,
-        left.dtype.name if result is None else result.dtype.name,
+        operand_type(left).name,
         left.dims[-1] != dims.sum,
         right.dims[-1] != dims.sum,
         tuple(kernel.extent(d) for d in dims.layers),
         dims.layers_of(left.dims),
         dims.layers_of(right.dims),
-        () if result is None else dims.layers_of(result.value.dims),
+        reads_residual(context, dims),
     )
-    epilogue = _Epilogue(kernel, problem.node, dims, halves)
-    body = contraction(form, operands, epilogue.values if result is not None else None, epilogue.store).body
-    return kernel.launch_script(body, form, _blocks(context, dims, form), tuple(maps))
+    epilogue = Epilogue(kernel, problem.node, dims, nodes)
+    body = contraction(form, operands, epilogue.values, epilogue.store).body
+    return kernel.launch_script(body, form, sizes_of(context).clusters(form) * form.cluster)
 
 
-def _blocks(context: Context, dims: Dims, form: Form) -> Extent:
-    """The blocks that have a tile each."""
-    graph = context.partition.graph
-    down = (graph.extent(dims.row) + (form.rows * form.cluster - 1)) // (form.rows * form.cluster)
-    across = (graph.extent(dims.column) + (form.columns - 1)) // form.columns
-    return down * across * cost.elements(graph, dims.layers) * form.cluster
-
-
-def _map(
-    kernel: Kernel, dims: Dims, name: str, of: Input | Result, matrix: tuple[str, str], box: tuple[int, int]
-) -> TensorMap:
-    """``matrix``: its two dims, and ``box`` along them; innermost comes the one that is contiguous."""
-    kind, its = ("input", of.dims) if isinstance(of, Input) else ("result", of.value.dims)
-    inner, outer = matrix
-    if its[-1] != inner:
-        inner, outer, box = outer, inner, (BOX, box[0])
-    order = (inner, outer, *(dims.layers[i] for i in dims.layers_of(its)))
-    return TensorMap(
-        name,
-        Param(kind, of.name),
-        of.dtype.name,
-        tuple(kernel.graph.extent(d) for d in order),
-        tuple(Param(f"{kind}_stride", of.name, d) for d in order[1:]),
-        (*box, *(1 for _ in order[2:])),
+def sizes_of(context: Context, epilogue: int = 0, defer: bool = False) -> Sizes:
+    """The sizes of the group's problem."""
+    group, graph = context.group, context.partition.graph
+    problem = Problem(group)
+    dims = Dims(problem)
+    left, right = operand(problem.left, group), operand(problem.right, group)
+    assert left is not None and right is not None
+    return Sizes(
+        graph.extent(dims.row),
+        graph.extent(dims.column),
+        graph.extent(dims.sum),
+        cost.elements(graph, dims.layers),
+        left.dims[-1] != dims.sum,
+        right.dims[-1] != dims.sum,
+        epilogue,
+        defer,
     )
 
 
-def single_result(kernel: Kernel, dims: Dims) -> Result | None:
-    """The result that TMA can store: the group's only value, a half, read by no other group, contiguous by columns."""
-    if len(kernel.group.stored) != 1:
+def places(kernel: ScriptKernel, dims: Dims) -> list[tuple[Tensor, Result | Memory]] | None:
+    """Where TMA can store all of the group's values: halves and float32, contiguous along the columns. None if it cannot
+    do that for all.
+    """
+    found: list[tuple[Tensor, Result | Memory]] = []
+    for node in kernel.group.stored:
+        results = [r for r in kernel.graph.results if r.value is node]
+        if any(r.updates is not None for r in results):
+            return None
+        found += [(node, r) for r in results]
+        if kernel.read_elsewhere(node):
+            found += [(node, m) for m in kernel.destinations(node)[len(results) :]]
+    if len(found) > _MOST_VALUES:
         return None
-    (node,) = kernel.group.stored
-    results = [r for r in kernel.graph.results if r.value is node]
-    if len(results) != 1 or kernel.read_elsewhere(node) or results[0].updates is not None:
-        return None
-    fits = results[0].dtype.name in HALVES and node.dims[-1] == dims.column
-    return results[0] if fits else None
+    for _, place in found:
+        its = place.value.dims if isinstance(place, Result) else place.dims
+        if place.dtype.name not in (*HALVES, "float32") or its[-1] != dims.column:
+            return None
+    return found
 
 
 _MOST = 1 << 30
@@ -258,67 +118,101 @@ _MOST = 1 << 30
 
 
 def build(context: Context, config: Config) -> list[Launch]:
-    """Kernels for few tiles, for many, and for numbers of tiles that would leave multiprocessors idle; and the plain
-    ones, for memory that TMA does not take.
+    """Kernels of all forms, of which the one is taken that is estimated to be fastest; one for results that TMA cannot
+    store as they lie; and the plain ones, for operands that it does not take.
     """
     problem = Problem(context.group)
-    dims = Dims(problem)
     graph = context.partition.graph
-    m, n, k = (graph.extent(d) for d in (dims.row, dims.column, dims.sum))
+    kernels = {name: build_kernel(context, form, f"wgmma_{name}") for name, form in FORMS.items()}
+    one_half = all([m.dtype in HALVES for m in kernel.maps[2:]] == [True] for kernel in kernels.values())
+    defer = one_half and not reads_residual(context, Dims(problem))
+    sizes = sizes_of(context, epilogue_instructions(context), defer)
     rows = cost.elements(graph, problem.rows)
-    small, large = (_blocks(context, dims, form) for form in (SMALL, SHARED))
-    sms = config["multiprocessors"]
-    # In tenths: what the last wave of blocks leaves idle.
-    waste = (large + (sms - 1)) // sms * (10 * sms) + large * -(10 + config["tenths_idle"])
-    forms: list[tuple[str, Form, tuple[Comparison, ...]]] = [
-        ("wgmma_small", SMALL, ((small, "<=", config["small_blocks"]),)),
-        ("wgmma_shared", SHARED, ((waste, "<=", 0), (k, ">", config["shared_from"]))),
-        ("wgmma_alternating", ALTERNATING, ()),
-    ]
-    few = few_rows.most(context, problem, config["few_rows"])
-    always = ((rows, ">", few), (n, ">", 0), (k, ">", 0), *((d, "<=", _MOST) for d in (m, n, k)))
+    extents = (sizes.m, sizes.n, sizes.k)
+    always = (
+        (rows, ">", few_rows.most(context, problem, config["few_rows"])),
+        (sizes.n, ">", 0),
+        (sizes.k, ">", 0),
+        *((d, "<=", _MOST) for d in extents),
+    )
     found: list[Launch] = []
-    for part, form, conditions in forms:
-        when = undecided(*always, *conditions)
-        if when is not None:
-            found.append(replace(build_kernel(context, form, part), when=when))
+    for name, kernel in kernels.items():
+        form = FORMS[name]
+        assert kernel.grid is not None
+        for split in (s for s in CLUSTERS if s > 1) if form.split else (1,):
+            conditions: list[Comparison] = [*always, *kernel.when]
+            if form.split:
+                conditions.append((sizes.k, ">", form.depth * (split - 1)))  # each block has something to sum
+            when = undecided(*conditions)
+            if when is not None:
+                grid = replace(kernel.grid, blocks=kernel.grid.blocks * split, cluster=split * form.cluster)
+                found.append(replace(kernel, when=when, grid=grid, cost=estimate(form, sizes, split)))
+    found = without_losers(found)
+    loose = build_kernel(context, ALTERNATING, "wgmma_loose", by_tma=False)
+    when = undecided(*always, *loose.when)
+    if when is not None:
+        found.append(replace(loose, when=when))
     found += plain.build(context, plain.SCHEDULE.default(context.group, context.arch))
     choice = f"group{context.group.index}"
     return [replace(launch, choice=choice) for launch in found]
 
 
-def _default(group: Group, arch: str) -> Config:
-    """A shared tile's epilogue runs while the tensor cores wait: the heavier it is, the longer the sums it is worth.
+def without_losers(launches: list[Launch]) -> list[Launch]:
+    """Without launches that another, whose conditions all calls meet, beats in all calls."""
+    known = [x.cost.value for x in launches if x.cost is not None and x.cost.value is not None and not x.when]
+    least = min(known, default=None)
+    found = []
+    for launch in launches:
+        value = launch.cost.value if launch.cost is not None else None
+        if least is None or value is None or value < least or (value == least and not launch.when):
+            found.append(launch)
+    return found
 
-    From there on it beats the other form (H200, bfloat16, ratios to cuBLAS or eager torch): alone from the start (1.03
-    to 0.99 at 4096³), with a bias at 4096³ (1.03 to 0.99; 1.01 both at 4096×4096×2048), with GELU at 8192³ (1.07 to
-    1.02; 1.09 both at 4096³, 1.12 to 1.19 at 4096×4096×2048).
-    """
-    maps: list[Map] = []
-    walk(tuple(group.stored), lambda n: maps.append(n) if isinstance(n, Map) and group.holds(n) else None)
-    functions = any(n.op in half_results.COSTLY for n in maps)
-    return {
-        "few_rows": 32,
-        "small_blocks": 132,
-        "multiprocessors": 132,
-        "tenths_idle": 1,
-        "shared_from": 4096 if functions else 2048 if len(maps) > 0 else 0,
-    }
+
+FORMS = {
+    "shared": SHARED,
+    "alternating": ALTERNATING,
+    "alternating_pair": ALTERNATING_PAIR,
+    "small": SMALL,
+    "split": SPLIT,
+}
+
+
+_WEIGHTS = {"erf": 11, "tanh": 8, "sigmoid": 4, "exp": 8, "exp2": 6, "log": 12, "log1p": 20, "sin": 25, "cos": 25,
+            "pow": 40, "div": 8, "sqrt": 8, "rsqrt": 4}  # fmt: skip
+"""Instructions of a map, about; others have one."""
+_VECTOR, _MATRIX = 1, 10
+"""Of a value that is read for each column, and of one for each sum: a residual takes a shared tile 15 % more time at
+16384×4096×1024."""
+
+
+def epilogue_instructions(context: Context) -> int:
+    """What an epilogue issues or waits for, for each sum: the maps that the group computes of it, and what it reads."""
+    own = context.partition.contents(context.group)[0]
+    columns = set(Problem(context.group).columns)
+    maps = sum(_WEIGHTS.get(n.op, 1) for n in own if isinstance(n, Map) and context.group.holds(n))
+    return maps + sum(_VECTOR if set(n.dims) <= columns else _MATRIX for n in epilogue_reads(context))
+
+
+def reads_residual(context: Context, dims: Dims) -> bool:
+    """Whether an epilogue reads something for each sum."""
+    return any(set(n.dims) >= {dims.row, dims.column} for n in epilogue_reads(context))
+
+
+def epilogue_reads(context: Context) -> list[Tensor]:
+    """What an epilogue reads from memory."""
+    problem = Problem(context.group)
+    operands = {id(operand(f, context.group)) for f in (problem.left, problem.right)}
+    return [n for n in context.partition.contents(context.group)[1] if n.dims and id(n) not in operands]
 
 
 SCHEDULE = Schedule(
     name="cuda.wgmma",
     target="cuda",
     pattern="contraction",
-    region="products of two parameters of a half type on sm_90a; what TMA cannot read is left to cuda.contraction",
-    knobs={
-        "few_rows": (0, 8, 16, 32),
-        "small_blocks": (0, 66, 132),
-        "multiprocessors": (114, 132),
-        "tenths_idle": (0, 1, 2),
-        "shared_from": (0, 1024, 2048, 4096),
-    },
+    region="products of two operands of a half type on sm_90a; what TMA cannot read is left to cuda.contraction",
+    knobs={"few_rows": (0, 8, 16, 32)},
     serves=lambda group, arch: tensor_cores.by_wgmma(group, arch),
-    default=_default,
+    default=lambda group, arch: {"few_rows": 32},
     build=build,
 )

@@ -6,16 +6,14 @@
 
 TMA brings tiles of both operands into a ring of stages in shared memory, wgmma multiplies from there. The grid is
 persistent: blocks take tiles in turn. Extents are run-time values; what lies past them comes as zeros from TMA and is
-clipped by TMA when stored, so that only loads of the epilogue need their positions clamped.
-
-Registers hold sums as wgmma leaves them: of a box of 64 rows and 64 columns, thread t has rows t/32·16 + t%32/4 and 8
-below, and of each 8 columns the two from t%4·2 on.
+clipped by TMA when stored, so that only loads of the epilogue need their positions clamped. How sums lie in registers
+and results are stored is in wgmma_boxes.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,18 +24,13 @@ from tvm.script import tirx as T
 from opsgen.lowering.statements import Expr
 
 from . import hopper
-from .tiles import BOX, Form
+from .tiles import BOX, WARPGROUP, Form
+from .wgmma_boxes import REGISTERS, Boxes, Destination, Results, Write, boxes_of_patch, slots_in_turn
 
 LOAD = "cp.async.bulk.tensor.{}d.shared::cluster.global.mbarrier::complete_tx::bytes"
-STORE = "cp.async.bulk.tensor.{}d.global.shared::cta.tile.bulk_group"
-MATRIX = "stmatrix.sync.aligned.m8n8.x4.shared.b16"
 _SHORT = {"bfloat16": "bf16", "float16": "f16"}
-
-Results = Callable[[Sequence[Expr], Sequence[Expr], Sequence[Expr], Expr], Sequence[Expr]]
-"""The results at two rows and two columns side by side, row after row: of their sums, the layers, the rows and the
-first column."""
-Write = Callable[[Sequence[Expr], Sequence[Expr], Sequence[Expr], Expr], None]
-"""Stores the results; arguments as for `Results`."""
+_PATCH = 32
+"""Sums of a thread in 64 rows and 64 columns."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +42,11 @@ class Operands:
 
     left: Any
     right: Any
-    result: Any
+    results: tuple[Destination, ...]
     m: Expr
     n: Expr
     k: Expr
     dtype: str
-    result_dtype: str
     left_across: bool = False
     right_across: bool = False
     layers: tuple[Expr, ...] = ()
@@ -62,7 +54,8 @@ class Operands:
     left_layers: tuple[int, ...] = ()
     """Which of the layers the left operand has, in the order of its map."""
     right_layers: tuple[int, ...] = ()
-    result_layers: tuple[int, ...] = ()
+    residual: bool = False
+    """Whether the epilogue reads something for each sum."""
 
 
 def _unflatten(position: Expr, extents: Sequence[Expr]) -> list[Expr]:
@@ -74,30 +67,46 @@ def _unflatten(position: Expr, extents: Sequence[Expr]) -> list[Expr]:
     return [position, *reversed(found)]
 
 
+def _prefetch(maps: Sequence[Any]) -> None:
+    for each in maps:
+        T.evaluate(hopper.prefetch_map(each))
+
+
 def _assign(buffer: Any, values: Sequence[Expr]) -> None:
     for i, value in enumerate(values):
         T.buffer_store(buffer, value, [i])
 
 
-def contraction(form: Form, operands: Operands, epilogue: Results | None, write: Write) -> Any:
+def deferred(form: Form, operands: Operands) -> bool:
+    """Whether a tile's results wait in registers while the next tile is multiplied: there is room for those of one
+    value of a half type, and none for the addresses of what is read for each sum.
+    """
+    return not form.own and not form.split and [d.half for d in operands.results] == [True] and not operands.residual
+
+
+def contraction(form: Form, operands: Operands, epilogue: Results, write: Write) -> Any:
     """The kernel's body. Parameters are its free variables.
 
-    Results go through shared memory and TMA, as ``epilogue`` gives them; without it ``write`` stores them one by one.
+    Results go through shared memory and TMA, as ``epilogue`` gives them; where there are no destinations for that,
+    ``write`` stores them one by one.
     """
     own, consumers, stages, depth, cluster = form.own, form.consumers, form.stages, form.depth, form.cluster
-    left, right, result = operands.left, operands.right, operands.result
+    left, right, results = operands.left, operands.right, operands.results
     left_across, right_across = operands.left_across, operands.right_across
-    rows, columns, mine, boxes, slots = form.rows, form.columns, form.mine, form.boxes, form.slots
-    high = mine // BOX  # boxes one below the other: they come first, for what they read of the same columns
+    rows, columns, mine, patches, split = form.rows, form.columns, form.mine, form.patches, form.split
+    high = mine // BOX  # patches one below the other: they come first, for what they read of the same columns
     per_row = columns // 2  # accumulators of 64 rows
     count = form.accumulators
-    paired = count // 2
-    by_tma = epilogue is not None
-    held = 16 if own else paired
-    parts = 1 if own else 2  # of a box, whose loads are in flight together
-    store = STORE.format(2 + len(operands.result_layers))
+    by_tma = len(results) > 0
+    defer = deferred(form, operands)
+    registers = boxes_of_patch(results) * REGISTERS  # that hold a patch's results
+    held = patches * registers if defer else max(registers, 1)
+    parts = 2 if defer else 1  # of a patch, whose loads are in flight together
+    slots = slots_in_turn(form.slots, 1 if split else patches * boxes_of_patch(results))
     everyone = (1 << cluster) - 1
-    right_part = columns // cluster
+    # Boxes of an operand that is contiguous along its columns are 64 columns wide, and cannot be shared out in less.
+    multicast = cluster > 1 and not (right_across and columns // cluster % BOX)
+    right_part = columns // cluster if multicast else columns
     short = _SHORT[operands.dtype]
     multiply = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{short}.{short}"
     steps = depth // 16
@@ -108,7 +117,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results | None, write:
     workers = 1 if own else consumers  # that read a stage
     dims = len(operands.layers)
     # Of 504 for three warpgroups; with clusters the loading one needs more.
-    less, more = (40, 232) if cluster > 1 else (24, 240)
+    less, more = (40, 232) if cluster > 1 or split else (24, 240)
     layers = [tirx.Cast("int32", extent) for extent in operands.layers]
     matrices = math.prod(layers)
 
@@ -117,6 +126,12 @@ def contraction(form: Form, operands: Operands, epilogue: Results | None, write:
         load = LOAD.format(len(place))
         given = [to, T.address_of(source), *place, barrier]
         return T.ptx[load + ".multicast::cluster"](*given, T.uint16(everyone)) if shared else T.ptx[load](*given)
+
+    def partial(ring: Any, consumer: Expr, sum: Expr, thread: Expr) -> Any:
+        """Where a consumer's sums from number ``sum`` on lie in the ring, which is one piece of two-byte elements: fours,
+        those of the threads side by side.
+        """
+        return ring.ptr_to([0, (consumer * count + sum) * (WARPGROUP * 2) + thread % WARPGROUP * 8])
 
     @hopper.script
     def kernel():
@@ -128,12 +143,11 @@ def contraction(form: Form, operands: Operands, epilogue: Results | None, write:
         if tx == 32:
             hopper.prefetch_map(left)
             hopper.prefetch_map(right)
-            if by_tma:
-                hopper.prefetch_map(result)
+            _prefetch([d.map for d in results])
         pool = T.SMEMPool()
         s_left = pool.alloc((stages, rows * depth), "uint16", align=1024)
         s_right = pool.alloc((stages, columns * depth), "uint16", align=1024)
-        s_result = pool.alloc((consumers, slots * BOX * BOX), "uint16", align=1024)
+        s_result = pool.alloc((consumers, form.slots * BOX * BOX), "uint16", align=1024)
         full = TMABar(pool, stages, leader=tx == 0)
         empty = MBarrier(pool, stages, leader=tx == 0)
         pool.commit()
@@ -154,10 +168,14 @@ def contraction(form: Form, operands: Operands, epilogue: Results | None, write:
         layer: T.let[T.int32] = m_tiles * n_tiles
         total: T.let[T.int32] = layer * matrices
         band: T.let[T.int32] = form.band * n_tiles
-        in_cluster: T.let[T.int32] = block % cluster
-        my_part: T.let[T.int32] = in_cluster * right_part
-        turn: T.let[T.int32] = hopper.grid() // cluster
-        tile: T.int32 = block // cluster
+        together: T.let[T.int32] = hopper.cluster_size() if split else cluster
+        in_cluster: T.let[T.int32] = hopper.cluster_rank() if split else block % cluster
+        my_part: T.let[T.int32] = in_cluster * right_part if multicast else 0
+        # Which part of the sum is this block's.
+        k_first: T.let[T.int32] = k_tiles * in_cluster // together if split else 0
+        k_mine: T.let[T.int32] = k_tiles * (in_cluster + 1) // together - k_first if split else k_tiles
+        turn: T.let[T.int32] = hopper.grid() // together
+        tile: T.int32 = block // together
         stage: T.int32 = 0
         phase: T.int32 = 0
         row = T.alloc_local((1,), "int32")
@@ -170,7 +188,8 @@ def contraction(form: Form, operands: Operands, epilogue: Results | None, write:
             rest: T.let[T.int32] = tile % layer if dims > 0 else tile
             first: T.let[T.int32] = rest // band * form.band
             deep: T.let[T.int32] = T.min(form.band, m_tiles - first)
-            row[0] = ((first + rest % band % deep) * cluster + in_cluster) * rows
+            down: T.let[T.int32] = first + rest % band % deep
+            row[0] = (down if split else down * cluster + in_cluster) * rows
             column[0] = rest % band // deep * columns
             if dims > 0:
                 _assign(at, _unflatten(tile // layer, layers))
@@ -198,26 +217,32 @@ def contraction(form: Form, operands: Operands, epilogue: Results | None, write:
         if group == 0:
             if consumers == 2:
                 T.ptx["setmaxnreg.dec.sync.aligned.u32"](less)
-            if tx == 0:
+
+            @T.inline
+            def load():
+                """A tile's stages."""
+                find()
+                for step in T.serial(k_mine):
+                    k: T.let[T.int32] = k_first + step
+                    empty.wait(stage, phase ^ 1)
+                    full.arrive(stage, form.stage_bytes)
+                    bring(s_left, left, left_across, operands.left_layers, k, row[0], 0, rows, False)
+                    bring(s_right, right, right_across, operands.right_layers, k, column[0], my_part, right_part,
+                          multicast)  # fmt: skip
+                    advance()
+
+            if split:
                 while tile < total:
-                    find()
-                    for k in T.serial(k_tiles):
-                        empty.wait(stage, phase ^ 1)
-                        full.arrive(stage, form.stage_bytes)
-                        bring(s_left, left, left_across, operands.left_layers, k, row[0], 0, rows, False)
-                        bring(
-                            s_right,
-                            right,
-                            right_across,
-                            operands.right_layers,
-                            k,
-                            column[0],
-                            my_part,
-                            right_part,
-                            cluster > 1,
-                        )
-                        advance()
+                    if tx == 0:
+                        load()
+                    hopper.cluster_barrier()
+                    hopper.cluster_barrier()
                     tile = tile + turn
+            else:
+                if tx == 0:
+                    while tile < total:
+                        load()
+                        tile = tile + turn
         else:
             if consumers == 2:
                 T.ptx["setmaxnreg.inc.sync.aligned.u32"](more)
@@ -233,10 +258,10 @@ def contraction(form: Form, operands: Operands, epilogue: Results | None, write:
                 T.address_of(a0), s_left.ptr_to([0, 0 if own else me * mine * depth]), left_lead, 64, 3
             )
             T.cuda.wgmma.encode_matrix_descriptor(T.address_of(b0), s_right.ptr_to([0, 0]), right_lead, 64, 3)
-            matrix_row: T.let[T.int32] = tx % 128 // 32 * 16 + tx % 32 // 8 % 2 * 8 + tx % 8
-            matrix: T.let[T.int32] = tx % 32 // 16
-            my_row: T.let[T.int32] = (0 if own else me * mine) + tx % 128 // 32 * 16 + tx % 32 // 4
+            boxes = T.meta_var(Boxes(results, s_result, slots, me, tx, lead))
+            my_row: T.let[T.int32] = tx % 128 // 32 * 16 + tx % 32 // 4
             my_column: T.let[T.int32] = tx % 4 * 2
+            my_rows: T.let[T.int32] = 0 if own else me * mine  # of a tile
 
             @T.inline
             def release(s):
@@ -265,60 +290,45 @@ def contraction(form: Form, operands: Operands, epilogue: Results | None, write:
                 T.ptx.wgmma.commit_group.sync.aligned()
 
             @T.inline
-            def finish(box, into):
-                """The results of a box, two in a register."""
-                down: T.let[T.int32] = row[0] + my_row + box % high * BOX
-                across: T.let[T.int32] = column[0] + my_column + box // high * BOX
+            def finish(sums, first, down, across, into):
+                """The results of a patch, whose sums are from ``first`` on, packed into registers from ``into`` on."""
                 for part in T.unroll(parts):
-                    T.cuda.warp_sync()  # loads stay behind it: ptxas would start those of all boxes, and spill
+                    T.cuda.warp_sync()  # loads stay behind it: ptxas would start those of all patches, and spill
                     for q in T.unroll(8 // parts):
                         eight = T.meta_var(part * (8 // parts) + q)
-                        i = T.meta_var(box % high * per_row + (box // high * 8 + eight) * 4)
                         values = T.meta_var(
                             epilogue(
-                                [acc[i + j] for j in range(4)],
+                                [sums[first + eight * 4 + j] for j in range(4)],
                                 [at[d] for d in range(dims)],
-                                [down, down + 8],
-                                across + eight * 8,
+                                [down + my_row, down + my_row + 8],
+                                across + my_column + eight * 8,
                             )
                         )
-                        to = T.meta_var(into * 16 + eight * 2)
-                        packed[to] = hopper.pack(values[0], values[1], operands.result_dtype)
-                        packed[to + 1] = hopper.pack(values[2], values[3], operands.result_dtype)
+                        boxes.pack(packed, into, eight, values)
 
             @T.inline
-            def put(box):
-                """Stores a box from registers."""
-                down: T.let[T.int32] = row[0] + my_row + box % high * BOX
-                across: T.let[T.int32] = column[0] + my_column + box // high * BOX
+            def put(sums, first, down, across):
+                """Stores a patch from registers."""
                 for q in T.unroll(8):
-                    i = T.meta_var(box % high * per_row + (box // high * 8 + q) * 4)
                     write(
-                        [acc[i + j] for j in range(4)],
+                        [sums[first + q * 4 + j] for j in range(4)],
                         [at[d] for d in range(dims)],
-                        [down, down + 8],
-                        across + q * 8,
+                        [down + my_row, down + my_row + 8],
+                        across + my_column + q * 8,
                     )
 
             @T.inline
-            def send(box, source, first, left_most, to):
-                """Stores a box: registers, swizzled shared memory, TMA."""
-                slot = T.meta_var(box % slots * (BOX * BOX))
-                if lead:
-                    T.ptx.cp.async_.bulk.wait_group.read(slots - 1)
-                T.ptx.bar.sync(T.Cast("uint32", 8 + me), T.uint32(128))
-                for q in T.unroll(4):
-                    T.ptx[MATRIX](
-                        s_result.ptr_to([me, slot + matrix_row * BOX + T.bitwise_xor(q * 2 + matrix, tx % 8) * 8]),
-                        *[packed[source * 16 + q * 4 + i] for i in range(4)],
-                    )
-                T.ptx.fence.proxy.async_.shared__cta()
-                T.ptx.bar.sync(T.Cast("uint32", 8 + me), T.uint32(128))
-                if lead:
-                    T.ptx[store](T.address_of(result), left_most + box // high * BOX,
-                                 first + (0 if own else me * mine) + box % high * BOX,
-                                 *[to[d] for d in operands.result_layers], s_result.ptr_to([me, slot]))  # fmt: skip
-                    T.ptx.cp.async_.bulk.commit_group()
+            def finish_all():
+                """Stores all patches of a tile."""
+                for patch in T.unroll(patches):
+                    first = T.meta_var(patch % high * per_row + patch // high * _PATCH)
+                    down: T.let[T.int32] = row[0] + my_rows + patch % high * BOX
+                    across: T.let[T.int32] = column[0] + patch // high * BOX
+                    if by_tma:
+                        finish(acc, first, down, across, 0)
+                        boxes.send(patch, packed, 0, down, across, [at[d] for d in range(dims)])
+                    else:
+                        put(acc, first, down, across)
 
             if own:
                 whole: T.let[T.int32] = k_tiles // stages
@@ -356,15 +366,51 @@ def contraction(form: Form, operands: Operands, epilogue: Results | None, write:
                     T.ptx.wgmma.wait_group.sync.aligned(0)
                     hopper.hold(acc, count)
                     release(before)
-                    for box in T.unroll(boxes):
-                        if by_tma:
-                            finish(box, 0)
-                            send(box, 0, row[0], column[0], at)
-                        else:
-                            put(box)
+                    finish_all()
                     if consumers == 2:
                         pass_over()
                     tile = tile + consumers * turn
+            elif split:
+                before: T.int32 = 0
+                sums = T.alloc_local((_PATCH,), "float32")
+                while tile < total:
+                    find()
+                    for k in T.serial(k_mine):
+                        products(k)
+                        T.ptx.wgmma.wait_group.sync.aligned(1)
+                        if k > 0:
+                            release(before)
+                        before = stage
+                        advance()
+                    T.ptx.wgmma.wait_group.sync.aligned(0)
+                    hopper.hold(acc, count)
+                    release(before)
+                    T.ptx.bar.sync(T.uint32(1), T.uint32(WARPGROUP * consumers))  # all have read their last stage
+                    for four in T.unroll(count // 4):
+                        hopper.store_four(partial(s_left, me, four * 4, tx), T.address_of(acc[four * 4]))
+                    hopper.cluster_barrier()
+                    mine_first: T.let[T.int32] = in_cluster * consumers + me
+                    workers_of_tile: T.let[T.int32] = together * consumers
+                    shares: T.let[T.int32] = (consumers * patches - mine_first + workers_of_tile - 1) // workers_of_tile
+                    for number in T.serial(shares):
+                        share: T.let[T.int32] = mine_first + number * workers_of_tile
+                        owner: T.let[T.int32] = share % consumers
+                        patch: T.let[T.int32] = share // consumers
+                        first: T.let[T.int32] = patch % high * per_row + patch // high * _PATCH
+                        for i in T.unroll(_PATCH):
+                            sums[i] = T.float32(0)
+                        for rank in T.serial(together):
+                            hopper.add_remote(sums, _PATCH, partial(s_left, owner, first, tx), WARPGROUP * 16, rank)
+                        down: T.let[T.int32] = row[0] + owner * mine + patch % high * BOX
+                        across: T.let[T.int32] = column[0] + patch // high * BOX
+                        if by_tma:
+                            finish(sums, 0, down, across, 0)
+                            boxes.send(0, packed, 0, down, across, [at[d] for d in range(dims)])
+                        else:
+                            put(sums, 0, down, across)
+                    T.ptx.fence.proxy.async_.shared__cta()  # TMA writes next what was read here
+                    hopper.cluster_barrier()
+                    tile = tile + turn
             else:
                 last_row: T.int32 = 0
                 last_column: T.int32 = 0
@@ -372,11 +418,23 @@ def contraction(form: Form, operands: Operands, epilogue: Results | None, write:
                 last = T.alloc_local((max(dims, 1),), "int32")
 
                 @T.inline
-                def step(k, box):
+                def send(patch):
+                    """Stores a patch of the tile before."""
+                    boxes.send(
+                        patch,
+                        packed,
+                        patch * REGISTERS,
+                        last_row + my_rows + patch % high * BOX,
+                        last_column + patch // high * BOX,
+                        [last[d] for d in range(dims)],
+                    )
+
+                @T.inline
+                def step(k, patch):
                     products(k)
-                    if by_tma and box >= 0:
+                    if defer and patch >= 0:
                         if stored == 0:
-                            send(box, box, last_row, last_column, last)
+                            send(patch)
                     T.ptx.wgmma.wait_group.sync.aligned(0)
                     release(stage)
                     advance()
@@ -384,33 +442,35 @@ def contraction(form: Form, operands: Operands, epilogue: Results | None, write:
                 while tile < total:
                     find()
                     step(0, 0)
-                    for box in T.unroll(1, boxes):
-                        if box < k_tiles:
-                            step(box, box)
-                    for k in T.serial(boxes, k_tiles):
+                    for patch in T.unroll(1, patches):
+                        if patch < k_tiles:
+                            step(patch, patch)
+                    for k in T.serial(patches, k_tiles):
                         step(k, -1)
-                    if by_tma:
-                        for box in T.unroll(1, boxes):
-                            if T.And(box >= k_tiles, stored == 0):
-                                send(box, box, last_row, last_column, last)
+                    if defer:
+                        for patch in T.unroll(1, patches):
+                            if T.And(patch >= k_tiles, stored == 0):
+                                send(patch)
                     hopper.hold(acc, count)
-                    if by_tma:
-                        for box in T.unroll(boxes):
-                            finish(box, box)
+                    if defer:
+                        for patch in T.unroll(patches):
+                            first = T.meta_var(patch % high * per_row + patch // high * _PATCH)
+                            down: T.let[T.int32] = row[0] + my_rows + patch % high * BOX
+                            across: T.let[T.int32] = column[0] + patch // high * BOX
+                            finish(acc, first, down, across, patch * REGISTERS)
                         # Above the next tile's products: the compiler would pack where the boxes are stored.
-                        hopper.hold(packed, paired)
+                        hopper.hold(packed, held)
                         last_row = row[0]
                         last_column = column[0]
                         _assign(last, [at[d] for d in range(dims)])
                         stored = 0
                     else:
-                        for box in T.unroll(boxes):
-                            put(box)
+                        finish_all()
                     tile = tile + turn
-                if by_tma:
+                if defer:
                     if stored == 0:
-                        for box in T.unroll(boxes):
-                            send(box, box, last_row, last_column, last)
+                        for patch in T.unroll(patches):
+                            send(patch)
             if lead:
                 T.ptx.cp.async_.bulk.wait_group.read(0)
         if cluster > 1:

@@ -1,5 +1,6 @@
 // What stands for libcuda.so.1 to see what launchers tell TMA: a tensor map is kept as it was described, and to launch a
-// kernel of the tensor cores is to multiply the float16 matrices of its maps here. Other kernels do nothing.
+// kernel of the tensor cores is to multiply the float16 matrices of its maps here, to float16 or float32, in as many parts
+// of the sum as a cluster that shares a tile has blocks. Other kernels do nothing.
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -26,17 +27,28 @@ int Run(void* f, unsigned blocks, unsigned cluster, void** arguments) {
   strncpy(g_last, static_cast<const char*>(f), sizeof(g_last) - 1);
   g_blocks = blocks;
   g_cluster = cluster;
-  if (!strstr(g_last, "wgmma")) return 0;
+  if (!strstr(g_last, "wgmma") || strstr(g_last, "loose")) return 0;
   const Map &left = *static_cast<Map*>(arguments[0]), &right = *static_cast<Map*>(arguments[1]),
             &result = *static_cast<Map*>(arguments[2]);
   const int64_t m = *static_cast<int64_t*>(arguments[3]), n = *static_cast<int64_t*>(arguments[4]),
                 k = *static_cast<int64_t*>(arguments[5]);
   if (result.extents[1] != uint64_t(m) || result.extents[0] != uint64_t(n) || left.extents[0] != uint64_t(k)) return 1;
+  const uint64_t parts = strstr(g_last, "split") ? cluster : 1, steps = (k + 63) / 64;
+  if (steps < parts) return 1;  // a block without anything to sum
   for (uint64_t i = 0; i < left.extents[1]; ++i)
     for (uint64_t j = 0; j < right.extents[1]; ++j) {
       float sum = 0;
-      for (uint64_t l = 0; l < right.extents[0]; ++l) sum += left.get(i, l) * right.get(j, l);
-      *result.at(i, j) = static_cast<_Float16>(sum);
+      for (uint64_t part = 0; part < parts; ++part) {
+        float own = 0;
+        for (uint64_t l = steps * part / parts * 64; l < steps * (part + 1) / parts * 64 && l < right.extents[0]; ++l)
+          own += left.get(i, l) * right.get(j, l);
+        sum += own;
+      }
+      if (result.element == 7) {
+        reinterpret_cast<float*>(result.address + i * result.strides[0])[j] = sum;
+      } else {
+        *result.at(i, j) = static_cast<_Float16>(sum);
+      }
     }
   return 0;
 }
@@ -71,7 +83,7 @@ API int cuTensorMapEncodeTiled(void* to, int element, unsigned rank, void* addre
                                const uint64_t* strides, const unsigned* box, const unsigned* steps, int interleave,
                                int swizzle, int, int) {
   Map map = {static_cast<char*>(address), element, rank, {}, {}};
-  bool right = element == 6 && rank == 2 && interleave == 0 && swizzle == 3 && reinterpret_cast<uintptr_t>(to) % 64 == 0 &&
+  bool right = (element == 6 || element == 7) && rank == 2 && interleave == 0 && swizzle == 3 && reinterpret_cast<uintptr_t>(to) % 64 == 0 &&
                reinterpret_cast<uintptr_t>(address) % 16 == 0;
   for (unsigned i = 0; i < rank; ++i) {
     right = right && extents[i] > 0 && box[i] > 0 && box[i] <= 256 && steps[i] == 1;
@@ -81,7 +93,7 @@ API int cuTensorMapEncodeTiled(void* to, int element, unsigned rank, void* addre
       map.strides[i] = strides[i];
     }
   }
-  if (!right || box[0] != 64) return 1;
+  if (!right || box[0] != (element == 7 ? 32 : 64)) return 1;
   memcpy(to, &map, sizeof(map));
   return 0;
 }

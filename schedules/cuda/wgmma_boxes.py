@@ -1,0 +1,136 @@
+"""How results leave a tensor-core kernel on sm_90a: sums in registers, swizzled shared memory, TMA.
+
+A patch is 64 rows and 64 columns of a tile, 32 sums in a thread: thread t of a warpgroup has rows t/32·16 + t%32/4 and 8
+below, and of each 8 columns the two from t%4·2 on. A box is what one TMA store moves, 64 rows of 128 bytes: a patch of
+half-precision results is one, a patch of float32 results two. Either takes 16 registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.script import tirx as T
+
+from opsgen.lowering.statements import Expr
+
+from . import hopper
+from .tiles import BOX, WARPGROUP
+
+STORE = "cp.async.bulk.tensor.{}d.global.shared::cta.tile.bulk_group"
+MATRIX = "stmatrix.sync.aligned.m8n8.x4.shared.b16"
+REGISTERS = 16
+"""Of a thread, that hold a box."""
+
+Results = Callable[[Sequence[Expr], Sequence[Expr], Sequence[Expr], Expr], Sequence[Sequence[Expr]]]
+"""The results at two rows and two columns side by side, row after row, for each destination: of their sums, the layers,
+the rows and the first column."""
+Write = Callable[[Sequence[Expr], Sequence[Expr], Sequence[Expr], Expr], None]
+"""Stores the results; arguments as for `Results`."""
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where results of one value go: a tensor map with boxes of 64 rows and 128 bytes, innermost the columns."""
+
+    map: Any
+    dtype: str
+    layers: tuple[int, ...] = ()
+    """Which of the layers it has, in the order of its map."""
+
+    @property
+    def half(self) -> bool:
+        return self.dtype != "float32"
+
+    @property
+    def boxes(self) -> int:
+        """Of a patch."""
+        return 1 if self.half else 2
+
+
+def boxes_of_patch(destinations: Sequence[Destination]) -> int:
+    return sum(d.boxes for d in destinations)
+
+
+def slots_in_turn(slots: int, stores: int) -> int:
+    """How many of the slots take turns, where a tile has so many stores: the next tile begins with the first again."""
+    return slots if stores % slots == 0 else 1
+
+
+class Boxes:
+    """Packs and stores patches. ``me``: which consumer a warpgroup is; ``lead``: the thread that speaks to TMA."""
+
+    def __init__(
+        self, destinations: Sequence[Destination], shared: Any, slots: int, me: Expr, thread: Expr, lead: Expr
+    ) -> None:
+        self.destinations = destinations
+        self.shared = shared
+        self.slots = slots
+        self.me = me
+        self.lead = lead
+        self.lane = thread % 32
+        self.row = thread % WARPGROUP // 32 * 16
+        self.matrix_row = self.row + self.lane // 8 % 2 * 8 + self.lane % 8
+        self.matrix = self.lane // 16
+
+    def pack(self, packed: Any, at: Expr, eight: Expr, values: Sequence[Sequence[Expr]]) -> None:
+        """Puts the results of eight columns of a patch (``eight`` of 8) into registers from ``at`` on."""
+        for destination, found in zip(self.destinations, values, strict=True):
+            if destination.half:
+                for i in range(2):
+                    both = hopper.pack(found[2 * i], found[2 * i + 1], destination.dtype)
+                    T.buffer_store(packed, both, [at + eight * 2 + i])
+            else:
+                for i in range(4):
+                    T.buffer_store(packed, T.reinterpret("uint32", found[i]), [at + eight * 4 + i])
+            at = at + destination.boxes * REGISTERS
+
+    def send(self, number: Expr, packed: Any, at: Expr, row: Expr, column: Expr, layers: Sequence[Expr]) -> None:
+        """Stores the patch that is in registers from ``at`` on, at a row and a column of the results. ``number``: of
+        the patch in its tile.
+        """
+        each = boxes_of_patch(self.destinations)
+        index = 0
+        for destination in self.destinations:
+            place = [layers[d] for d in destination.layers]
+            for part in range(destination.boxes):
+                slot = (number * each + index) % self.slots * (BOX * BOX)
+                self._wait(self.slots - 1)
+                self._barrier()
+                if destination.half:
+                    self._fill_halves(packed, at, slot)
+                else:
+                    self._fill_floats(packed, at, slot)
+                T.evaluate(T.ptx.fence.proxy.async_.shared__cta())
+                self._barrier()
+                source = self.shared.ptr_to([self.me, slot])
+                first = column + part * 32
+                with T.If(self.lead), T.Then():
+                    store = T.ptx[STORE.format(2 + len(place))]
+                    T.evaluate(store(T.address_of(destination.map), first, row, *place, source))
+                    T.evaluate(T.ptx.cp.async_.bulk.commit_group())
+                at = at + REGISTERS
+                index += 1
+
+    def _wait(self, pending: int) -> None:
+        with T.If(self.lead), T.Then():
+            T.evaluate(T.ptx.cp.async_.bulk.wait_group.read(pending))
+
+    def _barrier(self) -> None:
+        T.evaluate(T.ptx.bar.sync(T.Cast("uint32", 8 + self.me), T.uint32(WARPGROUP)))
+
+    def _fill_halves(self, packed: Any, at: Expr, slot: Expr) -> None:
+        for q in range(4):
+            sixteen = T.bitwise_xor(q * 2 + self.matrix, self.lane % 8) * 8
+            to = self.shared.ptr_to([self.me, slot + self.matrix_row * BOX + sixteen])
+            T.evaluate(T.ptx[MATRIX](to, *[packed[at + q * 4 + i] for i in range(4)]))
+
+    def _fill_floats(self, packed: Any, at: Expr, slot: Expr) -> None:
+        for q in range(4):
+            # In units of two bytes: a row is 64, four floats are 8, and a thread has two of them.
+            sixteen = T.bitwise_xor(q * 2 + self.lane % 4 // 2, self.lane // 4) * 8 + self.lane % 2 * 4
+            for below in range(2):
+                to = self.shared.ptr_to([self.me, slot + (self.row + self.lane // 4 + below * 8) * BOX + sixteen])
+                first = at + q * 4 + below * 2
+                T.evaluate(hopper.store_pair(to, packed[first], packed[first + 1]))
