@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ..dsl.dtypes import DType, compute_type
@@ -54,7 +56,7 @@ def holds_exactly(node: Tensor) -> bool:
 def _holds(dtype: DType, value: float) -> bool:
     if dtype.name == "float16":
         with np.errstate(over="ignore"):
-            return not value == value or float(np.float16(value)) == value
+            return math.isnan(value) or float(np.float16(value)) == value
     with np.errstate(over="ignore"):
         single = np.float32(value)
     return float(single) == value and int(single.view(np.uint32)) & 0xFFFF == 0

@@ -62,7 +62,7 @@ class Grid:
 @dataclass(frozen=True)
 class TensorMap:
     """What TMA is told of a memory (an input, a result or a workspace): ``extents`` and the ``box`` that a copy moves,
-    innermost first, and ``strides`` in elements of all but the innermost dim. Boxes are 128 bytes wide, and swizzled so.
+    innermost first, and ``strides`` in elements of all but the innermost dim. Boxes are 128 bytes wide, and swizzled.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Functions for epilogues whose results are rounded to a half type: fewer instructions than CUDA's own.
 
-Each stays within 2^-17 of its value, or says less for bfloat16, which has 8 bits: a rounding does not show that. Sums of
-one and a tanh or an erf are computed as one function: unlike the sum, it loses no digit where it is small. So is such a
-sum times its argument, which is what GELU is.
+Each stays within 2^-17 of its value, or says less for bfloat16, which has 8 bits: a rounding does not show that. Sums
+of one and a tanh or an erf are computed as one function: unlike the sum, it loses no digit where it is small. So is
+such a sum times its argument, which is what GELU is.
 
     1 + tanh(u) = 2 / (1 + e^-2u)
     1 + erf(u)  = erfc(-u);  erfc(z) = t (c0 + c1 t + … + c5 t^5) e^-z²,  t = 1 / (1 + p z),  z ≥ 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from opsgen.analysis.groups import Group, factors, is_transpose
 from opsgen.analysis.exact import stored_type
+from opsgen.analysis.groups import Group, factors, is_transpose
 from opsgen.dsl.dtypes import DType
 from opsgen.dsl.tensor import Input, Tensor
 from opsgen.schedules.common.operands import Problem

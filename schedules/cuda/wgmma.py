@@ -93,8 +93,8 @@ def sizes_of(context: Context, epilogue: int = 0, defer: bool = False) -> Sizes:
 
 
 def places(kernel: ScriptKernel, dims: Dims) -> list[tuple[Tensor, Result | Memory]] | None:
-    """Where TMA can store all of the group's values: halves and float32, contiguous along the columns. None if it cannot
-    do that for all.
+    """Where TMA can store all of the group's values: halves and float32, contiguous along the columns. None if it
+    cannot do that for all.
     """
     found: list[tuple[Tensor, Result | Memory]] = []
     for node in kernel.group.stored:

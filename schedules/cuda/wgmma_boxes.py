@@ -1,8 +1,8 @@
 """How results leave a tensor-core kernel on sm_90a: sums in registers, swizzled shared memory, TMA.
 
-A patch is 64 rows and 64 columns of a tile, 32 sums in a thread: thread t of a warpgroup has rows t/32·16 + t%32/4 and 8
-below, and of each 8 columns the two from t%4·2 on. A box is what one TMA store moves, 64 rows of 128 bytes: a patch of
-half-precision results is one, a patch of float32 results two. Either takes 16 registers.
+A patch is 64 rows and 64 columns of a tile, 32 sums in a thread: thread t of a warpgroup has rows t/32·16 + t%32/4 and
+8 below, and of each 8 columns the two from t%4·2 on. A box is what one TMA store moves, 64 rows of 128 bytes: a patch
+of half-precision results is one, a patch of float32 results two. A box takes 16 registers.
 """
 
 from __future__ import annotations

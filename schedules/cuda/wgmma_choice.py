@@ -1,9 +1,9 @@
 """What a form of the tensor-core contraction costs a call: cycles of a multiprocessor, estimated from the sizes.
 
-A step brings 128 bytes of the sum for each row and column of a tile, and multiplies them. It takes as long as the tensor
-cores need, or the second cache: that gives a multiprocessor 0.6 lines of 128 bytes a cycle when all ask. A row is one
-line where rows begin at multiples of 128 bytes, and two where they do not (8000×8200×7992, bfloat16, H200, ratio to
-cuBLAS: 0.56 with tiles of 128×128, 0.80 with 128×256, 1.01 where two blocks share the 256 columns).
+A step brings 128 bytes of the sum for each row and column of a tile, and multiplies them. It takes as long as the
+tensor cores need, or the second cache: that gives a multiprocessor 0.6 lines of 128 bytes a cycle when all ask. A row
+is one line where rows begin at multiples of 128 bytes, and two where they do not (8000×8200×7992, bfloat16, H200, ratio
+to cuBLAS: 0.56 with tiles of 128×128, 0.74 to 0.82 with 128×256, 0.99 to 1.01 where two blocks share the 256 columns).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # ruff: noqa: F821, F823, F841, SIM102
 # A TIRx script: annotations declare variables, inline functions assign to those around them, and a condition on what is
 # known here cannot be joined with one on run-time values.
-# mypy: disable-error-code="no-untyped-def, misc"
+# mypy: disable-error-code="no-untyped-def, no-redef, misc"
 """The kernel of the tensor-core contraction on sm_90a, in TIRx: C = epilogue(A · B), sums in float32.
 
 TMA brings tiles of both operands into a ring of stages in shared memory, wgmma multiplies from there. The grid is
@@ -128,8 +128,8 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
         return T.ptx[load + ".multicast::cluster"](*given, T.uint16(everyone)) if shared else T.ptx[load](*given)
 
     def partial(ring: Any, consumer: Expr, sum: Expr, thread: Expr) -> Any:
-        """Where a consumer's sums from number ``sum`` on lie in the ring, which is one piece of two-byte elements: fours,
-        those of the threads side by side.
+        """Where a consumer's sums from number ``sum`` on lie in the ring, which is one piece of two-byte elements:
+        fours, those of the threads side by side.
         """
         return ring.ptr_to([0, (consumer * count + sum) * (WARPGROUP * 2) + thread % WARPGROUP * 8])
 

@@ -127,8 +127,8 @@ def test_all_else_stays_with_the_plain_schedule(op: Op | Variant, dtype: str, ar
 
 
 def chosen(plan: Plan, dims: Mapping[str, int], aligned: bool = True) -> tuple[str, int]:
-    """The kernel that a call runs, and the blocks of its clusters, as launchers choose: the cheapest of those with costs
-    whose conditions it meets, else the first of the others.
+    """The kernel that a call runs, and the blocks of its clusters, as launchers choose: the cheapest of those with
+    costs whose conditions it meets, else the first of the others.
     """
 
     def meets(launch: Launch) -> bool:
