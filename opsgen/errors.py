@@ -116,6 +116,7 @@ ERRORS: dict[str, ErrorEntry] = {
     "E3011": ErrorEntry(_C, "unknown stage {found!r}; the stages are {known}. {fix}"),
     "E3012": ErrorEntry(_C, "op {op!r}: TVM TE has no form of {found}. {fix}"),
     "E3013": ErrorEntry(_C, "schedule {schedule} has no knob {found!r}; its knobs are {known}."),
+    "E3014": ErrorEntry(_C, "{option} is {found!r}; it can be {known}."),
     # --- E4xxx: library and call ------------------------------------------------------------------------------------
     "E4001": ErrorEntry(
         UnknownOpError,

@@ -41,8 +41,14 @@ OPS = [int_mm, mixed_mm, wide_mm, unsigned_mm, int_mv]
 SIZES = ((1, 1, 1), (3, 5, 7), (0, 4, 4), (4, 0, 3), (3, 3, 0), (17, 65, 33), (40, 130, 129), (9, 33, 257))
 
 
-def check_products(lib: Any, sizes: tuple[tuple[int, int, int], ...] = SIZES) -> None:
-    """Every value that the types have, the least (whose square is the largest product) among them."""
+def check_products(
+    lib: Any,
+    sizes: tuple[tuple[int, int, int], ...] = SIZES,
+    convert: Any = lambda x: x,
+    back: Any = lambda x: x,
+) -> None:
+    """Every value that the types have, the least (whose square is the largest product) among them. ``convert`` makes
+    what the library takes of arrays, ``back`` arrays of its results."""
     random = np.random.default_rng(3)
 
     def draw(dtype: Any, *shape: int) -> Any:
@@ -60,6 +66,6 @@ def check_products(lib: Any, sizes: tuple[tuple[int, int, int], ...] = SIZES) ->
             (lib.int_mv, draw(np.uint8, m, k), v, v, np.int32),
         )
         for op, x, w, right, kind in calls:
-            found = op(x, w)
+            found = back(op(convert(x), convert(w)))
             assert found.dtype == kind
             np.testing.assert_array_equal(found, x.astype(np.int64) @ right.astype(np.int64))

@@ -51,6 +51,10 @@ class Group:
     """Of a scan group: its scans, all along the same dim in the same direction, none of which needs another."""
     scatter: Scatter | None = None
     """Of a scatter: its parts."""
+    float32_products: str = "float32"
+    """How a contraction may multiply float32 operands: "tf32" allows tensor cores to take 10 bits of their mantissa."""
+    float8_sums: str = "float32"
+    """How a contraction of float8 operands may sum: "fast" allows the tensor cores' own sums."""
 
     def needs(self, other: Group) -> bool:
         """Whether this group runs after ``other``, directly or not."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..compiler.compile import build
+from ..compiler.precision import Precision
 from ..compiler.problem import Variant, variant
 from ..runtime.library_file import read_manifest
 from . import choices
@@ -24,7 +25,11 @@ def run(arguments: argparse.Namespace) -> int:
     output = Path(arguments.output)
     progress = Progress(quiet=arguments.json)
     try:
-        build(items, output, arguments.target, chosen.dtypes, {}, progress=progress, cache=not arguments.no_cache)
+        allowed = Precision(arguments.float32_products, arguments.float8_sums)
+        build(
+            items, output, arguments.target, chosen.dtypes, {}, progress=progress, cache=not arguments.no_cache,
+            allowed=allowed,
+        )  # fmt: skip
     finally:
         progress.end()
     seconds = time.perf_counter() - start

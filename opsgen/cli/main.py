@@ -37,6 +37,18 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("ops", nargs="*", metavar="OP", help=_OP)
     c.add_argument("-o", "--output", required=True, metavar="FILE", help="the library file to write")
     _choices(c, "targets of one kind, with commas between them (default: x86, this host)")
+    c.add_argument(
+        "--float32-products",
+        default="float32",
+        metavar="TYPE",
+        help="float32, or tf32: tensor cores may multiply float32 operands with 10 bits of mantissa",
+    )
+    c.add_argument(
+        "--float8-sums",
+        default="float32",
+        metavar="HOW",
+        help="float32, or fast: tensor cores may sum products of float8 with fewer bits",
+    )
 
     i = commands.add_parser(
         "inspect",

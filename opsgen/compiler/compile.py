@@ -20,6 +20,7 @@ from ..runtime import Library, load
 from ..runtime.library_file import write, write_bytes
 from .cache import Cache, NoCache, open_cache
 from .key import library_key
+from .precision import Precision
 from .problem import Variant, enumerate_problems
 
 Configs = Mapping[str, Mapping[str, int]]
@@ -38,6 +39,8 @@ def compile(
     output: str | Path | None = None,
     progress: Progress | None = None,
     cache: bool = True,
+    float32_products: str = "float32",
+    float8_sums: str = "float32",
 ) -> Library:
     """Compiles ops into one library file and loads it.
 
@@ -54,23 +57,26 @@ def compile(
         progress: told of each step.
         cache: whether what was compiled before comes from the compile cache (docs/cache.md), where new work
             is kept.
+        float32_products: ``"tf32"`` allows tensor cores to multiply float32 operands with 10 bits of mantissa.
+        float8_sums: ``"fast"`` allows tensor cores to sum products of float8 with fewer bits than float32 has.
 
     Returns:
         The loaded library; its kernels for archs that this host lacks are in the file.
 
     Raises:
         TargetError: E2001 unknown target; E2002, E2003 a tool is missing.
-        CompileError: E3001-E3009.
+        CompileError: E3001-E3009, E3014.
         CallError: E4014, the library was compiled for another machine only and cannot be loaded here; use `build` for
             that.
     """
+    allowed = Precision(float32_products, float8_sums)
     if output is not None:
-        build(ops, Path(output), target, dtypes, dims, progress=progress, cache=cache)
+        build(ops, Path(output), target, dtypes, dims, progress=progress, cache=cache, allowed=allowed)
         return load(output)
     folder = _temporary_folder()
     atexit.register(_remove, folder, os.getpid())
     path = folder / "library.so"
-    build(ops, path, target, dtypes, dims, progress=progress, cache=cache)
+    build(ops, path, target, dtypes, dims, progress=progress, cache=cache, allowed=allowed)
     return load(path)
 
 
@@ -102,6 +108,7 @@ def build(
     configs: Configs | None = None,
     progress: Progress | None = None,
     cache: bool = True,
+    allowed: Precision | None = None,
 ) -> None:
     """Like `compile`, without loading: the target need not be this machine.
 
@@ -117,7 +124,7 @@ def build(
     _check_names(items)
     if isinstance(dtypes, (str, DType)):
         dtypes = [dtypes]
-    problems = enumerate_problems(items, dtypes, dims or {})
+    problems = enumerate_problems(items, dtypes, dims or {}, allowed)
     key = library_key(problems, targets, configs or {})
     if not output.parent.is_dir():
         raise error("E3006", path=output, found=f"the folder {output.parent} does not exist")

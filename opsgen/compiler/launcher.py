@@ -11,7 +11,7 @@ from ..dsl.extent import Extent
 from ..dsl.op import Graph
 from ..dsl.tensor import Input
 from ..errors import InternalError
-from ..lowering.kernel import Grid, Launch, Param
+from ..lowering.kernel import MAP_BYTES, Grid, Launch, Param
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -158,9 +158,11 @@ def _bytes(stride: Param, graph: Graph) -> str:
     return f"{_value(stride, graph)['value']} * {dtype.bytes}"
 
 
-_TENSOR_MAP_TYPES = {"uint8": 0, "int8": 0, "int32": 3, "float16": 6, "float32": 7, "bfloat16": 9}
+_TENSOR_MAP_TYPES = {
+    "uint8": 0, "int8": 0, "float8_e4m3fn": 0, "float8_e5m2": 0, "int32": 3, "float16": 6, "float32": 7, "bfloat16": 9,
+    "tfloat32": 11,
+}  # fmt: skip
 """CUtensorMapDataType."""
-_MAP_BYTES = {"uint8": 1, "int8": 1, "int32": 4, "float16": 2, "float32": 4, "bfloat16": 2}
 
 
 def _map(launch: Launch, p: Param, graph: Graph) -> dict[str, Any] | None:
@@ -174,7 +176,7 @@ def _map(launch: Launch, p: Param, graph: Graph) -> dict[str, Any] | None:
         "element": _TENSOR_MAP_TYPES[found.dtype],
         "extents": [c_expr(e) for e in found.extents],
         "strides": [
-            _bytes(s, graph) if isinstance(s, Param) else f"{c_expr(s)} * {_MAP_BYTES[found.dtype]}"
+            _bytes(s, graph) if isinstance(s, Param) else f"{c_expr(s)} * {MAP_BYTES[found.dtype]}"
             for s in found.strides
         ],
         "box": found.box,

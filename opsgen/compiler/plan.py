@@ -119,6 +119,7 @@ def make_plan(
     spaces: dict[str, Workspace] = {}
     steps: list[Step] = []
     for group in parts.groups:
+        group.float32_products, group.float8_sums = problem.allowed.float32_products, problem.allowed.float8_sums
         schedule = choose(problem, group, target)
         config = _config(schedule, group, target, (configs or {}).get(schedule.name, {}))
         context = _context(parts, group, symbol, target, spaces, packed)

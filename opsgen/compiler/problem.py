@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from ..dsl.dtypes import DTYPES, DType, compute_type, floating
+from ..analysis.groups import factors
+from ..dsl.dtypes import DTYPES, DType, compute_type, float8, floating
 from ..dsl.op import Graph, Op, variants
 from ..dsl.signature import Parameter
 from ..dsl.spec import dtype_choices
 from ..dsl.tensor import At, Const, Index, Input, Map, Reduce, Scalar, Scan, Size, Tensor, walk
 from ..errors import error
+from .precision import Precision
 
 
 @dataclass(frozen=True)
@@ -79,18 +81,34 @@ class Problem:
     op: Op
     graph: Graph
     bound: Mapping[str, int]
+    allowed: Precision = field(default_factory=Precision)
 
     @property
     def precision(self) -> str:
-        """The widest floating type that arithmetic is done in."""
+        """The class of the arithmetic: the widest floating type that it is done in, and what tensor cores may give up
+        of it in contractions of this problem ("tf32", "fast float8 sums")."""
         found: list[Tensor] = []
         walk(self.graph.outputs(), found.append)
         wide = any(compute_type(n.dtype).name == "float64" and not n.weak for n in found)
-        return "fp64" if wide else "fp32"
+        less = self._given_up(found)
+        return ", ".join(["fp64" if wide else "fp32", *less])
+
+    def _given_up(self, nodes: list[Tensor]) -> list[str]:
+        pairs = [p for p in map(factors, nodes) if p is not None]
+        operands = [{x.dtype.name for x in p} for p in pairs]
+        less = []
+        if self.allowed.float32_products == "tf32" and {"float32"} in operands:
+            less.append("tf32")
+        if self.allowed.float8_sums == "fast" and any(o <= {f.name for f in float8.members} for o in operands):
+            less.append("fast float8 sums")
+        return less
 
     def hash(self) -> str:
         """Of the graph and everything that is baked in."""
-        return hashlib.sha256(serialize(self.graph).encode()).hexdigest()
+        text = serialize(self.graph)
+        if self.allowed != Precision():
+            text += repr(self.allowed)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def serialize(graph: Graph) -> str:
@@ -130,7 +148,10 @@ def serialize(graph: Graph) -> str:
 
 
 def enumerate_problems(
-    items: Iterable[Op | Variant], dtypes: Sequence[str | DType | Mapping[str, str]], dims: Mapping[str, int]
+    items: Iterable[Op | Variant],
+    dtypes: Sequence[str | DType | Mapping[str, str]],
+    dims: Mapping[str, int],
+    allowed: Precision | None = None,
 ) -> list[Problem]:
     """Every problem that the items stand for.
 
@@ -148,7 +169,7 @@ def enumerate_problems(
         for dtype, absent, attributes in product(types, _absent(v), _attributes(v)):
             bound = {d: n for d, n in {**dims, **v.dims}.items() if d in v.op.dims}
             found.append(_problem(v.op, dtype, absent, attributes, bound))
-    return found
+    return found if allowed is None else [replace(p, allowed=allowed) for p in found]
 
 
 def _check_dims(ops: list[Op], dims: Mapping[str, int]) -> None:

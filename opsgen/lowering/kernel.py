@@ -59,6 +59,13 @@ class Grid:
     """Blocks that run together and reach each other's shared memory; their number divides that of the blocks."""
 
 
+MAP_BYTES = {
+    "uint8": 1, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4,
+    "tfloat32": 4,
+}  # fmt: skip
+"""What TMA moves, and the bytes of an element. tfloat32 is float32 in memory, rounded to 10 bits of mantissa."""
+
+
 @dataclass(frozen=True)
 class TensorMap:
     """What TMA is told of a memory (an input, a result or a workspace): ``extents`` and the ``box`` that a copy moves,

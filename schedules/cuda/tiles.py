@@ -9,6 +9,8 @@ SHARED_MEMORY = 232448
 BOX = 64
 """Rows and columns of a box: what one swizzled TMA store moves, 64 rows of 128 bytes."""
 WARPGROUP = 128
+MOST_REGISTERS = 192
+"""Of a thread, for sums and results: 40 are needed for all else."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Form:
     """Blocks one below the other that load the right operand's tile once, together."""
     size: int = 2
     """Bytes of an operand's element."""
+    promoted: bool = False
+    """Sums of a step are added to others in float32: the tensor cores' own sums of 8-bit floats have fewer bits."""
     split: bool = False
     """A cluster, of as many blocks as the launch says, has a tile: each block sums a part of the sum, and when all are
     done each finishes a share of the tile. Partial sums are added in the order of the blocks."""
@@ -42,7 +46,7 @@ class Form:
         assert not self.split or (not self.own and self.cluster == 1 and self.partial_bytes <= self.operand_bytes)
         assert self.mine % BOX == 0 and self.columns % BOX == 0 and self.columns <= 256
         assert (self.columns // self.cluster) % 8 == 0, "a swizzled part has whole groups of 8 rows"
-        assert self.accumulators <= 128, "more do not fit beside what is stored meanwhile"
+        assert self.registers <= MOST_REGISTERS, "more do not fit"
         assert self.shared_memory <= SHARED_MEMORY, self.shared_memory
 
     @property
@@ -69,6 +73,16 @@ class Form:
     def accumulators(self) -> int:
         """Registers of a thread that hold sums."""
         return self.mine * self.columns // WARPGROUP
+
+    @property
+    def registers(self) -> int:
+        """Of a thread, that hold sums, those of a step among them where they are apart."""
+        return self.accumulators * (2 if self.promoted else 1)
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether a tile's results, of a half type, fit in registers beside the sums of the next tile."""
+        return not self.own and not self.split and self.registers + self.accumulators // 2 <= MOST_REGISTERS
 
     @property
     def threads(self) -> int:
@@ -99,3 +113,38 @@ ALTERNATING = Form(128, 128, stages=5, own=True, slots=4)
 ALTERNATING_PAIR = replace(ALTERNATING, cluster=2)
 SMALL = Form(64, 128, stages=8, own=True, consumers=1, cluster=2)
 SPLIT = Form(64, 64, stages=6, consumers=1, split=True, slots=1)
+
+FORMS = {
+    "shared": SHARED,
+    "alternating": ALTERNATING,
+    "alternating_pair": ALTERNATING_PAIR,
+    "small": SMALL,
+    "split": SPLIT,
+}
+"""The forms that are built, one kernel each."""
+
+APART = {
+    "shared": Form(128, 192, stages=5, slots=1, band=16, promoted=True),
+    "square": Form(128, 128, stages=6, band=16, promoted=True),
+    "small": replace(SMALL, promoted=True),
+    "split": replace(SPLIT, promoted=True),
+}
+"""With sums apart: two consumers take turns on a tile, one adding while the other multiplies.
+
+H200, float8_e4m3fn, ratios to torch._scaled_mm (use_fast_accum=False; torch 2.11, CUDA 13), cold cache: at 8192³ 0.96
+to 0.98 (square 0.87 to 0.89; with half of the columns multiplied at a time, so that results can wait in registers, 0.86
+to 0.90), at 4096³ 0.87 (square 0.88), at 2048³ 0.69 (square 0.86), at 1024³ 0.63 (square 0.78, small 0.84)."""
+
+
+def forms(size: int, integers: bool, promoted: bool) -> dict[str, Form]:
+    """The forms for operands whose elements have so many bytes.
+
+    Of other types than halves a shared tile without sums apart beats no alternating one (H200, at 8192³ and 4096³, to
+    torch: float8 with fast sums 0.97 and 1.02 to 1.04 and 1.06; int8 1.72 and 1.69 to 1.74 and 1.80, of torch._int_mm;
+    tf32 1.01 and 1.02 both). Sums of integers are not split: parts are exchanged as floats.
+    """
+    found = APART if promoted else FORMS
+    left_out = {"split"} if integers else set()
+    if size != 2 and not promoted:
+        left_out.add("shared")
+    return {name: replace(form, size=size) for name, form in found.items() if name not in left_out}

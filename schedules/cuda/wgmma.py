@@ -1,8 +1,9 @@
 """Contractions on sm_90a's tensor cores: TMA brings tiles, wgmma multiplies, the epilogue runs in registers.
 
-Region: both operands in memory in one half type, each contiguous along the sum or along its own rows (columns), with
-16-byte aligned bases and rows, as TMA wants them. Results of half types and of float32 leave by TMA too, where they are
-contiguous along the columns; others are stored one by one.
+Region: both operands in memory in one half type, each contiguous along the sum or along its own rows (columns), or in
+8-bit types or float32 (as tf32), contiguous along the sum; with 16-byte aligned bases and rows, as TMA wants them.
+Results of half types, float32 and int32 leave by TMA too, where they are contiguous along the columns; others are
+stored one by one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opsgen.analysis import cost
+from opsgen.analysis.groups import Group
 from opsgen.dsl.op import Result
 from opsgen.dsl.tensor import Map, Tensor
 from opsgen.lowering.kernel import Comparison, Launch
@@ -20,8 +22,8 @@ from opsgen.schedules.common.schedule import Config, Context, Schedule
 from . import contraction as plain
 from . import few_rows, tensor_cores
 from .conditions import undecided
-from .tensor_cores import HALVES, Dims, operand, operand_type
-from .tiles import ALTERNATING, ALTERNATING_PAIR, BOX, SHARED, SMALL, SPLIT, Form
+from .tensor_cores import HALVES, Dims, operand, operand_type, product_of
+from .tiles import BOX, Form, forms
 from .wgmma_boxes import Destination
 from .wgmma_choice import CLUSTERS, Sizes, estimate
 from .wgmma_epilogue import Epilogue
@@ -42,6 +44,8 @@ def build_kernel(context: Context, form: Form, part: str, by_tma: bool = True) -
     kernel = ScriptKernel(context, part, form.threads, dims.column)
     left, right = operand(problem.left, group), operand(problem.right, group)
     assert left is not None and right is not None
+    product = product_of(operand_type(left), operand_type(right), group.float32_products == "tf32")
+    assert product is not None
     across = form.columns // form.cluster
     if right.dims[-1] != dims.sum and across % BOX:
         across = form.columns
@@ -60,7 +64,7 @@ def build_kernel(context: Context, form: Form, part: str, by_tma: bool = True) -
         kernel.extent(dims.row),
         kernel.extent(dims.column),
         kernel.extent(dims.sum),
-        operand_type(left).name,
+        product,
         left.dims[-1] != dims.sum,
         right.dims[-1] != dims.sum,
         tuple(kernel.extent(d) for d in dims.layers),
@@ -93,8 +97,8 @@ def sizes_of(context: Context, epilogue: int = 0, defer: bool = False) -> Sizes:
 
 
 def places(kernel: ScriptKernel, dims: Dims) -> list[tuple[Tensor, Result | Memory]] | None:
-    """Where TMA can store all of the group's values: halves and float32, contiguous along the columns. None if it
-    cannot do that for all.
+    """Where TMA can store all of the group's values: halves, float32 and int32, contiguous along the columns. None if
+    it cannot do that for all.
     """
     found: list[tuple[Tensor, Result | Memory]] = []
     for node in kernel.group.stored:
@@ -108,7 +112,7 @@ def places(kernel: ScriptKernel, dims: Dims) -> list[tuple[Tensor, Result | Memo
         return None
     for _, place in found:
         its = place.value.dims if isinstance(place, Result) else place.dims
-        if place.dtype.name not in (*HALVES, "float32") or its[-1] != dims.column:
+        if place.dtype.name not in (*HALVES, "float32", "int32") or its[-1] != dims.column:
             return None
     return found
 
@@ -123,7 +127,8 @@ def build(context: Context, config: Config) -> list[Launch]:
     """
     problem = Problem(context.group)
     graph = context.partition.graph
-    kernels = {name: build_kernel(context, form, f"wgmma_{name}") for name, form in FORMS.items()}
+    chosen = forms_of(context.group)
+    kernels = {name: build_kernel(context, form, f"wgmma_{name}") for name, form in chosen.items()}
     one_half = all([m.dtype in HALVES for m in kernel.maps[2:]] == [True] for kernel in kernels.values())
     defer = one_half and not reads_residual(context, Dims(problem))
     sizes = sizes_of(context, epilogue_instructions(context), defer)
@@ -137,7 +142,7 @@ def build(context: Context, config: Config) -> list[Launch]:
     )
     found: list[Launch] = []
     for name, kernel in kernels.items():
-        form = FORMS[name]
+        form = chosen[name]
         assert kernel.grid is not None
         for split in (s for s in CLUSTERS if s > 1) if form.split else (1,):
             conditions: list[Comparison] = [*always, *kernel.when]
@@ -148,7 +153,7 @@ def build(context: Context, config: Config) -> list[Launch]:
                 grid = replace(kernel.grid, blocks=kernel.grid.blocks * split, cluster=split * form.cluster)
                 found.append(replace(kernel, when=when, grid=grid, cost=estimate(form, sizes, split)))
     found = without_losers(found)
-    loose = build_kernel(context, ALTERNATING, "wgmma_loose", by_tma=False)
+    loose = build_kernel(context, chosen.get("alternating") or chosen["square"], "wgmma_loose", by_tma=False)
     when = undecided(*always, *loose.when)
     if when is not None:
         found.append(replace(loose, when=when))
@@ -169,13 +174,13 @@ def without_losers(launches: list[Launch]) -> list[Launch]:
     return found
 
 
-FORMS = {
-    "shared": SHARED,
-    "alternating": ALTERNATING,
-    "alternating_pair": ALTERNATING_PAIR,
-    "small": SMALL,
-    "split": SPLIT,
-}
+def forms_of(group: Group) -> dict[str, Form]:
+    """The forms for a group's operands, by name."""
+    left = operand(Problem(group).left, group)
+    assert left is not None
+    dtype = operand_type(left)
+    promoted = dtype.name in tensor_cores.FLOAT8 and group.float8_sums != "fast"
+    return forms(dtype.bytes, dtype.kind != "float", promoted)
 
 
 _WEIGHTS = {"erf": 11, "tanh": 8, "sigmoid": 4, "exp": 8, "exp2": 6, "log": 12, "log1p": 20, "sin": 25, "cos": 25,
@@ -210,7 +215,8 @@ SCHEDULE = Schedule(
     name="cuda.wgmma",
     target="cuda",
     pattern="contraction",
-    region="products of two operands of a half type on sm_90a; what TMA cannot read is left to cuda.contraction",
+    region="products of two operands of a half type, of float8 or 8-bit integers, and of float32 where tf32 is "
+    "allowed, on sm_90a; what TMA cannot read is left to cuda.contraction",
     knobs={"few_rows": (0, 8, 16, 32)},
     serves=lambda group, arch: tensor_cores.by_wgmma(group, arch),
     default=lambda group, arch: {"few_rows": 32},

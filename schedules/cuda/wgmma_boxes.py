@@ -41,7 +41,7 @@ class Destination:
 
     @property
     def half(self) -> bool:
-        return self.dtype != "float32"
+        return self.dtype not in ("float32", "int32")
 
     @property
     def boxes(self) -> int:

@@ -30,6 +30,11 @@ _OWN = 104
 cuBLAS)."""
 _ALONE = 270
 """Cycles of a step at least where one warpgroup multiplies: it waits for each step."""
+_ALONE_BYTES = 345
+"""The same for 8-bit operands (float8 with fast sums, 64×128, at 8192³)."""
+_APART = 100
+"""Cycles of a step for sums that are apart: to wait for those of a step, and to add them. Where one warpgroup
+multiplies, nothing runs meanwhile (630 cycles at 8192³)."""
 CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 8: 15}
 """How many clusters of so many blocks fit on an H200 or H100 at once: the parts that share a cluster's multiprocessors
 have 16 or 18."""
@@ -85,7 +90,11 @@ def _step(form: Form, sizes: Sizes) -> Extent:
     # Narrow columns are not shared out where they are contiguous.
     shared = form.cluster if not sizes.right_across or form.columns // form.cluster % BOX == 0 else 1
     lines = (form.rows, form.columns // shared)
-    cores = max(form.rows * form.columns // 32, _ALONE if form.consumers == 1 else 0)
+    cores = form.rows * form.columns // 32
+    if form.promoted:
+        cores = cores * (2 if form.consumers == 1 else 1) + _APART
+    elif form.consumers == 1:
+        cores = max(cores, _ALONE_BYTES if form.size == 1 else _ALONE)
 
     def cycles(left: int, right: int) -> int:
         return int(max(cores, (lines[0] * (1 + left) + lines[1] * (1 + right)) / _LINES)) * (_OWN if form.own else 100)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tvm import tirx
 from tvm.script import tirx as T
 
-from opsgen.dsl.dtypes import float32
+from opsgen.dsl.dtypes import float32, int32
 from opsgen.dsl.tensor import Tensor, walk
 from opsgen.lowering.statements import Code, Expr, i64
 from opsgen.lowering.to_tir import Scope
@@ -53,7 +53,9 @@ class Epilogue:
         return [self._place(s.inner(code, at), total) for (s, at), total in zip(places, sums, strict=True)]
 
     def _place(self, scope: Scope, total: Expr) -> Scope:
-        """The scope, which is that of one sum, with what is held there."""
+        """The scope, which is that of one sum, with what is held there. Registers with sums of integers are uint32."""
+        if total.ty.dtype == "uint32":
+            total = tirx.Cast("int32", total)
         scope.held[id(self.node)] = lambda _: total
         for found in self.fused:
             scope.held[id(found.node)] = found.held(scope)
@@ -62,7 +64,7 @@ class Epilogue:
     def values(
         self, sums: Sequence[Expr], layers: Sequence[Expr], rows: Sequence[Expr], column: Expr
     ) -> list[list[Expr]]:
-        """The values in float32, each at all positions; statements that they need go to the kernel under
+        """The values in float32 (or int32), each at all positions; statements that they need go to the kernel under
         construction."""
         code = Code(scope="local")
         m, n = (tirx.Cast("int32", self.kernel.extent(d)) for d in (self.dims.row, self.dims.column))
@@ -70,7 +72,7 @@ class Epilogue:
         first = code.bind(tirx.Cast("int64", tirx.Min(column, n - 2)), "column")
         self.kernel.columns = (first, code.bind(first + i64(1), "column"))
         scopes = self._scopes(code, layers, rows, self.kernel.columns, [code.bind(s) for s in sums])
-        found = [[s.value_in(node, float32) for s in scopes] for node in self.wanted]
+        found = [[s.value_in(node, int32 if node.dtype == int32 else float32) for s in scopes] for node in self.wanted]
         self.kernel.columns = None
         for statement in code.statements:
             T.add_to_parent(statement)

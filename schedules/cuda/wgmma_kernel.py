@@ -24,11 +24,15 @@ from tvm.script import tirx as T
 from opsgen.lowering.statements import Expr
 
 from . import hopper
+from .tensor_cores import Product
 from .tiles import BOX, WARPGROUP, Form
 from .wgmma_boxes import REGISTERS, Boxes, Destination, Results, Write, boxes_of_patch, slots_in_turn
 
 LOAD = "cp.async.bulk.tensor.{}d.shared::cluster.global.mbarrier::complete_tx::bytes"
-_SHORT = {"bfloat16": "bf16", "float16": "f16"}
+_LINE = 64
+"""Two-byte words of a row of a stage: 128 bytes."""
+_LONGEST = 224
+"""Columns of one product of integers: TVM 0.27 knows no longer ones."""
 _PATCH = 32
 """Sums of a thread in 64 rows and 64 columns."""
 
@@ -46,7 +50,7 @@ class Operands:
     m: Expr
     n: Expr
     k: Expr
-    dtype: str
+    product: Product
     left_across: bool = False
     right_across: bool = False
     layers: tuple[Expr, ...] = ()
@@ -81,7 +85,7 @@ def deferred(form: Form, operands: Operands) -> bool:
     """Whether a tile's results wait in registers while the next tile is multiplied: there is room for those of one
     value of a half type, and none for the addresses of what is read for each sum.
     """
-    return not form.own and not form.split and [d.half for d in operands.results] == [True] and not operands.residual
+    return form.can_wait and [d.half for d in operands.results] == [True] and not operands.residual
 
 
 def contraction(form: Form, operands: Operands, epilogue: Results, write: Write) -> Any:
@@ -107,13 +111,15 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
     # Boxes of an operand that is contiguous along its columns are 64 columns wide, and cannot be shared out in less.
     multicast = cluster > 1 and not (right_across and columns // cluster % BOX)
     right_part = columns // cluster if multicast else columns
-    short = _SHORT[operands.dtype]
-    multiply = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{short}.{short}"
-    steps = depth // 16
+    product, promoted = operands.product, form.promoted
+    long = columns // 2 if product.sums == "uint32" and columns > _LONGEST else columns
+    multiply = product.instruction(long)
+    flags = product.flags(left_across, right_across)
+    steps = depth // product.depth
     # In units of 16 bytes, which descriptors of wgmma count in: a step of 16 along the sum, and 64 rows down.
-    left_step, left_down = (16 * 8, depth * 8) if left_across else (2, BOX * 8)
+    left_step, left_down = (16 * 8, _LINE * 8) if left_across else (2, BOX * 8)
     right_step = 16 * 8 if right_across else 2
-    left_lead, right_lead = (depth * 8 if across else 1 for across in (left_across, right_across))
+    left_lead, right_lead = (_LINE * 8 if across else 1 for across in (left_across, right_across))
     workers = 1 if own else consumers  # that read a stage
     dims = len(operands.layers)
     # Of 504 for three warpgroups; with clusters the loading one needs more.
@@ -145,8 +151,8 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
             hopper.prefetch_map(right)
             _prefetch([d.map for d in results])
         pool = T.SMEMPool()
-        s_left = pool.alloc((stages, rows * depth), "uint16", align=1024)
-        s_right = pool.alloc((stages, columns * depth), "uint16", align=1024)
+        s_left = pool.alloc((stages, rows * _LINE), "uint16", align=1024)
+        s_right = pool.alloc((stages, columns * _LINE), "uint16", align=1024)
         s_result = pool.alloc((consumers, form.slots * BOX * BOX), "uint16", align=1024)
         full = TMABar(pool, stages, leader=tx == 0)
         empty = MBarrier(pool, stages, leader=tx == 0)
@@ -201,10 +207,10 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                 for j in T.unroll(count // BOX):
                     here: T.let[T.int32] = offset + j * BOX
                     place = T.meta_var([first + here, k * depth, *[at[d] for d in own_layers]])
-                    copy(buffer.ptr_to([stage, here * depth]), source, place, full.ptr_to([stage]), shared)
+                    copy(buffer.ptr_to([stage, here * _LINE]), source, place, full.ptr_to([stage]), shared)
             else:
                 place = T.meta_var([k * depth, first + offset, *[at[d] for d in own_layers]])
-                copy(buffer.ptr_to([stage, offset * depth]), source, place, full.ptr_to([stage]), shared)
+                copy(buffer.ptr_to([stage, offset * _LINE]), source, place, full.ptr_to([stage]), shared)
 
         @T.inline
         def advance():
@@ -248,14 +254,16 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                 T.ptx["setmaxnreg.inc.sync.aligned.u32"](more)
             me: T.let[T.int32] = group - 1
             lead: T.let[T.bool] = tx % 128 == 0
-            acc = T.alloc_local((count,), "float32")
+            acc = T.alloc_local((count,), product.sums)
+            apart = T.alloc_local((count if promoted else 1,), "float32")
+            sums = T.meta_var(apart if promoted else acc)
             packed = T.alloc_local((held,), "uint32")
             a0: T.uint64
             b0: T.uint64
             a = T.alloc_local((1,), "uint64")
             b = T.alloc_local((1,), "uint64")
             T.cuda.wgmma.encode_matrix_descriptor(
-                T.address_of(a0), s_left.ptr_to([0, 0 if own else me * mine * depth]), left_lead, 64, 3
+                T.address_of(a0), s_left.ptr_to([0, 0 if own else me * mine * _LINE]), left_lead, 64, 3
             )
             T.cuda.wgmma.encode_matrix_descriptor(T.address_of(b0), s_right.ptr_to([0, 0]), right_lead, 64, 3)
             boxes = T.meta_var(Boxes(results, s_result, slots, me, tx, lead))
@@ -282,12 +290,31 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                 a[0] = a0 + T.Cast("uint64", T.Cast("uint32", stage * (rows * 8)))
                 b[0] = b0 + T.Cast("uint64", T.Cast("uint32", stage * (columns * 8)))
                 for s in T.unroll(steps):
+                    adds = T.meta_var(s > 0 if promoted else T.Or(k > 0, s > 0))
                     for h in T.unroll(high):
-                        T.ptx[multiply](*[acc[h * per_row + i] for i in range(per_row)],
-                                        a[0] + T.Cast("uint64", h * left_down + s * left_step),
-                                        b[0] + T.Cast("uint64", s * right_step), T.Or(k > 0, s > 0), 1, 1,
-                                        int(left_across), int(right_across))  # fmt: skip
+                        for part in T.unroll(columns // long):
+                            T.ptx[multiply](*[acc[h * per_row + part * (long // 2) + i] for i in range(long // 2)],
+                                            a[0] + T.Cast("uint64", h * left_down + s * left_step),
+                                            b[0] + T.Cast("uint64", part * (long * 8) + s * right_step), adds,
+                                            *flags)  # fmt: skip
                 T.ptx.wgmma.commit_group.sync.aligned()
+
+            @T.inline
+            def clear():
+                """Before a tile's first step."""
+                if promoted:
+                    for i in T.unroll(count):
+                        apart[i] = T.float32(0)
+
+            @T.inline
+            def settle():
+                """Waits for a step's products, and adds their sums to those of earlier steps where these are apart."""
+                T.ptx.wgmma.wait_group.sync.aligned(0)
+                release(stage)
+                if promoted:
+                    hopper.hold(acc, count)
+                    for i in T.unroll(count):
+                        apart[i] = apart[i] + acc[i]
 
             @T.inline
             def finish(sums, first, down, across, into):
@@ -325,10 +352,37 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                     down: T.let[T.int32] = row[0] + my_rows + patch % high * BOX
                     across: T.let[T.int32] = column[0] + patch // high * BOX
                     if by_tma:
-                        finish(acc, first, down, across, 0)
+                        finish(sums, first, down, across, 0)
                         boxes.send(patch, packed, 0, down, across, [at[d] for d in range(dims)])
                     else:
-                        put(acc, first, down, across)
+                        put(sums, first, down, across)
+
+            before: T.int32 = 0
+
+            @T.inline
+            def multiply_all(steps_of_tile):
+                """A tile's steps, one behind the other; without promotion the last is still under way."""
+                clear()
+                for k in T.serial(steps_of_tile):
+                    products(k)
+                    if promoted:
+                        settle()
+                    else:
+                        T.ptx.wgmma.wait_group.sync.aligned(1)
+                        if k > 0:
+                            release(before)
+                        before = stage
+                    advance()
+
+            @T.inline
+            def last_step():
+                """Waits for what `multiply_all` left under way."""
+                if promoted:
+                    hopper.hold(apart, count)
+                else:
+                    T.ptx.wgmma.wait_group.sync.aligned(0)
+                    hopper.hold(acc, count)
+                    release(before)
 
             if own:
                 whole: T.let[T.int32] = k_tiles // stages
@@ -343,7 +397,6 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                         stage = stage - stages
                         phase = phase ^ 1
 
-                before: T.int32 = 0
                 if consumers == 2:
                     if me == 1:
                         pass_over()
@@ -354,40 +407,23 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                     # In turns: a consumer several uses of a stage ahead would take an older phase for its own.
                     if consumers == 2:
                         T.ptx.bar.sync(T.Cast("uint32", 1 + me), T.uint32(256))
-                    for k in T.serial(k_tiles):
-                        products(k)
-                        T.ptx.wgmma.wait_group.sync.aligned(1)
-                        if k > 0:
-                            release(before)
-                        before = stage
-                        advance()
+                    multiply_all(k_tiles)
                     if consumers == 2:
                         T.ptx.bar.arrive(T.Cast("uint32", 2 - me), T.uint32(256))
-                    T.ptx.wgmma.wait_group.sync.aligned(0)
-                    hopper.hold(acc, count)
-                    release(before)
+                    last_step()
                     finish_all()
                     if consumers == 2:
                         pass_over()
                     tile = tile + consumers * turn
             elif split:
-                before: T.int32 = 0
-                sums = T.alloc_local((_PATCH,), "float32")
+                all_sums = T.alloc_local((_PATCH,), "float32")
                 while tile < total:
                     find()
-                    for k in T.serial(k_mine):
-                        products(k)
-                        T.ptx.wgmma.wait_group.sync.aligned(1)
-                        if k > 0:
-                            release(before)
-                        before = stage
-                        advance()
-                    T.ptx.wgmma.wait_group.sync.aligned(0)
-                    hopper.hold(acc, count)
-                    release(before)
+                    multiply_all(k_mine)
+                    last_step()
                     T.ptx.bar.sync(T.uint32(1), T.uint32(WARPGROUP * consumers))  # all have read their last stage
                     for four in T.unroll(count // 4):
-                        hopper.store_four(partial(s_left, me, four * 4, tx), T.address_of(acc[four * 4]))
+                        hopper.store_four(partial(s_left, me, four * 4, tx), T.address_of(sums[four * 4]))
                     hopper.cluster_barrier()
                     mine_first: T.let[T.int32] = in_cluster * consumers + me
                     workers_of_tile: T.let[T.int32] = together * consumers
@@ -398,16 +434,16 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                         patch: T.let[T.int32] = share // consumers
                         first: T.let[T.int32] = patch % high * per_row + patch // high * _PATCH
                         for i in T.unroll(_PATCH):
-                            sums[i] = T.float32(0)
+                            all_sums[i] = T.float32(0)
                         for rank in T.serial(together):
-                            hopper.add_remote(sums, _PATCH, partial(s_left, owner, first, tx), WARPGROUP * 16, rank)
+                            hopper.add_remote(all_sums, _PATCH, partial(s_left, owner, first, tx), WARPGROUP * 16, rank)
                         down: T.let[T.int32] = row[0] + owner * mine + patch % high * BOX
                         across: T.let[T.int32] = column[0] + patch // high * BOX
                         if by_tma:
-                            finish(sums, 0, down, across, 0)
+                            finish(all_sums, 0, down, across, 0)
                             boxes.send(0, packed, 0, down, across, [at[d] for d in range(dims)])
                         else:
-                            put(sums, 0, down, across)
+                            put(all_sums, 0, down, across)
                     T.ptx.fence.proxy.async_.shared__cta()  # TMA writes next what was read here
                     hopper.cluster_barrier()
                     tile = tile + turn
@@ -435,12 +471,12 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                     if defer and patch >= 0:
                         if stored == 0:
                             send(patch)
-                    T.ptx.wgmma.wait_group.sync.aligned(0)
-                    release(stage)
+                    settle()
                     advance()
 
                 while tile < total:
                     find()
+                    clear()
                     step(0, 0)
                     for patch in T.unroll(1, patches):
                         if patch < k_tiles:
@@ -451,13 +487,13 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                         for patch in T.unroll(1, patches):
                             if T.And(patch >= k_tiles, stored == 0):
                                 send(patch)
-                    hopper.hold(acc, count)
+                    hopper.hold(sums, count)
                     if defer:
                         for patch in T.unroll(patches):
                             first = T.meta_var(patch % high * per_row + patch // high * _PATCH)
                             down: T.let[T.int32] = row[0] + my_rows + patch % high * BOX
                             across: T.let[T.int32] = column[0] + patch // high * BOX
-                            finish(acc, first, down, across, patch * REGISTERS)
+                            finish(sums, first, down, across, patch * REGISTERS)
                         # Above the next tile's products: the compiler would pack where the boxes are stored.
                         hopper.hold(packed, held)
                         last_row = row[0]

@@ -9,10 +9,11 @@ from typing import Any
 from tvm import tirx
 from tvm.script import tirx as T
 
+from opsgen.dsl.dtypes import DType
 from opsgen.dsl.extent import Extent
 from opsgen.dsl.op import Result
 from opsgen.dsl.tensor import Input, Tensor
-from opsgen.lowering.kernel import Comparison, Grid, Launch, Param, TensorMap
+from opsgen.lowering.kernel import MAP_BYTES, Comparison, Grid, Launch, Param, TensorMap
 from opsgen.lowering.statements import Expr, i64
 from opsgen.lowering.to_tir import Memory
 from opsgen.schedules.common.schedule import Context
@@ -26,6 +27,11 @@ from .tiles import BOX, Form
 _TENSOR_MAP = T.handle("tensormap").ty
 _SIXTEEN = 16
 """Bytes whose multiples TMA wants addresses and strides to be."""
+
+
+def _moved(dtype: DType) -> str:
+    """How TMA moves an operand: float32 is rounded to tf32 on the way."""
+    return "tfloat32" if dtype.name == "float32" else dtype.name
 
 
 def _multiple(extent: Extent, of: int) -> Comparison:
@@ -111,10 +117,10 @@ class ScriptKernel(DeviceKernel):
         """The map of an operand. ``matrix``: its two dims, and ``box`` along them; innermost comes the one that is
         contiguous."""
         if isinstance(node, Input):
-            return self._map(name, Param("input", node.name), node.dims, node.dtype.name, dims, matrix, box)
+            return self._map(name, Param("input", node.name), node.dims, _moved(node.dtype), dims, matrix, box)
         memory = self._stored(node)
         kind = next(kind for (kind, _), m in self._memory.items() if m is memory)
-        return self._map(name, Param(kind, memory.name), memory.dims, memory.dtype.name, dims, matrix, box)
+        return self._map(name, Param(kind, memory.name), memory.dims, _moved(memory.dtype), dims, matrix, box)
 
     def _map(
         self,
@@ -165,7 +171,7 @@ class ScriptKernel(DeviceKernel):
         columns = self.graph.extent(self.column_dim)
         when = [_multiple(columns, 2)]  # pairs
         for m in self.maps:
-            size = {"float32": 4}.get(m.dtype, 2)
+            size = MAP_BYTES[m.dtype]
             for p in (m.memory, *m.strides):
                 if isinstance(p, Param):
                     if p.kind != "workspace":

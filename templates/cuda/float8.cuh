@@ -1,5 +1,5 @@
 // 8-bit floats as bits: float32 from them and to them, rounded to nearest even. e4m3fn saturates: beyond 448 all is 448,
-// infinities too. e5m2 does not: beyond 57344 it is infinite. NaN keeps its sign.
+// infinities too. e5m2 does not: beyond 57344 it is infinite. NaN stays NaN, but may lose its sign.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 #define OPSGEN_FLOAT8_INSTRUCTIONS 1
 #else

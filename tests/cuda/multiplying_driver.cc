@@ -1,6 +1,7 @@
 // What stands for libcuda.so.1 to see what launchers tell TMA: a tensor map is kept as it was described, and to launch a
-// kernel of the tensor cores is to multiply the float16 matrices of its maps here, to float16 or float32, in as many parts
-// of the sum as a cluster that shares a tile has blocks. Other kernels do nothing.
+// kernel of the tensor cores is to multiply the matrices of its maps here (float16 to float16 or float32, int8 to int32,
+// float32 as tf32 to float32), in as many parts of the sum as a cluster that shares a tile has blocks. Other kernels do
+// nothing.
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -8,14 +9,26 @@
 #define API extern "C" __attribute__((visibility("default")))
 
 namespace {
+enum Element { kByte = 0, kInt32 = 3, kHalf = 6, kFloat = 7, kTf32 = 11 };  // of CUtensorMapDataType
+int Size(int element) { return element == kByte ? 1 : element == kHalf ? 2 : 4; }
+
 struct Map {
   char* address;
   int element;
   unsigned rank;
   uint64_t extents[5], strides[5];
-  float get(uint64_t row, uint64_t column) const { return *at(row, column); }
-  _Float16* at(uint64_t row, uint64_t column) const {
-    return reinterpret_cast<_Float16*>(address + row * strides[0] + column * 2);
+  char* at(uint64_t row, uint64_t column) const { return address + row * strides[0] + column * Size(element); }
+  double get(uint64_t row, uint64_t column) const {
+    const char* p = at(row, column);
+    if (element == kByte) return *reinterpret_cast<const int8_t*>(p);
+    if (element == kHalf) return *reinterpret_cast<const _Float16*>(p);
+    return *reinterpret_cast<const float*>(p);
+  }
+  void set(uint64_t row, uint64_t column, double value) const {
+    char* p = at(row, column);
+    if (element == kInt32) *reinterpret_cast<int32_t*>(p) = static_cast<int32_t>(value);
+    if (element == kHalf) *reinterpret_cast<_Float16*>(p) = static_cast<_Float16>(value);
+    if (element == kFloat) *reinterpret_cast<float*>(p) = static_cast<float>(value);
   }
 };
 static_assert(sizeof(Map) <= 128, "a tensor map has 128 bytes");
@@ -33,22 +46,20 @@ int Run(void* f, unsigned blocks, unsigned cluster, void** arguments) {
   const int64_t m = *static_cast<int64_t*>(arguments[3]), n = *static_cast<int64_t*>(arguments[4]),
                 k = *static_cast<int64_t*>(arguments[5]);
   if (result.extents[1] != uint64_t(m) || result.extents[0] != uint64_t(n) || left.extents[0] != uint64_t(k)) return 1;
-  const uint64_t parts = strstr(g_last, "split") ? cluster : 1, steps = (k + 63) / 64;
+  const uint64_t depth = 128 / Size(left.element);
+  const uint64_t parts = strstr(g_last, "split") ? cluster : 1, steps = (k + depth - 1) / depth;
   if (steps < parts) return 1;  // a block without anything to sum
   for (uint64_t i = 0; i < left.extents[1]; ++i)
     for (uint64_t j = 0; j < right.extents[1]; ++j) {
       float sum = 0;
       for (uint64_t part = 0; part < parts; ++part) {
         float own = 0;
-        for (uint64_t l = steps * part / parts * 64; l < steps * (part + 1) / parts * 64 && l < right.extents[0]; ++l)
+        const uint64_t end = steps * (part + 1) / parts * depth;
+        for (uint64_t l = steps * part / parts * depth; l < end && l < right.extents[0]; ++l)
           own += left.get(i, l) * right.get(j, l);
         sum += own;
       }
-      if (result.element == 7) {
-        reinterpret_cast<float*>(result.address + i * result.strides[0])[j] = sum;
-      } else {
-        *result.at(i, j) = static_cast<_Float16>(sum);
-      }
+      result.set(i, j, sum);
     }
   return 0;
 }
@@ -83,7 +94,8 @@ API int cuTensorMapEncodeTiled(void* to, int element, unsigned rank, void* addre
                                const uint64_t* strides, const unsigned* box, const unsigned* steps, int interleave,
                                int swizzle, int, int) {
   Map map = {static_cast<char*>(address), element, rank, {}, {}};
-  bool right = (element == 6 || element == 7) && rank == 2 && interleave == 0 && swizzle == 3 && reinterpret_cast<uintptr_t>(to) % 64 == 0 &&
+  bool known = element == kByte || element == kInt32 || element == kHalf || element == kFloat || element == kTf32;
+  bool right = known && rank == 2 && interleave == 0 && swizzle == 3 && reinterpret_cast<uintptr_t>(to) % 64 == 0 &&
                reinterpret_cast<uintptr_t>(address) % 16 == 0;
   for (unsigned i = 0; i < rank; ++i) {
     right = right && extents[i] > 0 && box[i] > 0 && box[i] <= 256 && steps[i] == 1;
@@ -93,7 +105,7 @@ API int cuTensorMapEncodeTiled(void* to, int element, unsigned rank, void* addre
       map.strides[i] = strides[i];
     }
   }
-  if (!right || box[0] != (element == 7 ? 32 : 64)) return 1;
+  if (!right || box[0] * Size(element) != 128) return 1;
   memcpy(to, &map, sizeof(map));
   return 0;
 }

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import opsgen as og
+from tests import float8, integer_products
 from tests.cuda import cases
 
 DTYPES = ("float32", "float16", "bfloat16", "float64")
@@ -43,6 +44,10 @@ def write(name: str, path: Path, target: str) -> None:
 
     if name == "users":
         build([*cases.USERS.values(), cases.columns_total], path, target)
+    elif name == "float8":
+        build(float8.OPS, path, target)
+    elif name == "integers":
+        build(integer_products.OPS, path, target)
     elif name == "ptx":
         build(cases.OPS["softmax"], path, "cuda/compute_80")
     elif name == "attention":
@@ -53,7 +58,7 @@ def write(name: str, path: Path, target: str) -> None:
         build(cases.items(list(cases.OPS)), path, target, [name])
 
 
-LIBRARIES = (*DTYPES, "users", "attention", "half_attention", "ptx")
+LIBRARIES = (*DTYPES, "users", "attention", "half_attention", "ptx", "float8", "integers")
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +85,9 @@ def on(device: str) -> Callable[[Any], Any]:
     import torch
 
     def convert(x: Any) -> Any:
-        if x.dtype == ml_dtypes.bfloat16:
-            return torch.from_numpy(np.array(x).view(np.int16)).to(device).view(torch.bfloat16)
+        if x.dtype.isbuiltin != 1:  # a type of ml_dtypes
+            bits = torch.from_numpy(np.array(x).view({1: np.uint8, 2: np.int16}[x.dtype.itemsize]))
+            return bits.to(device).view(getattr(torch, x.dtype.name))
         return torch.from_numpy(np.array(x)).to(device)
 
     return convert
@@ -90,8 +96,11 @@ def on(device: str) -> Callable[[Any], Any]:
 def back(y: Any) -> Any:
     import torch
 
-    y = y.cpu()
-    return y.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if y.dtype == torch.bfloat16 else y.numpy()
+    y, name = y.cpu(), str(y.dtype).removeprefix("torch.")
+    if not hasattr(ml_dtypes, name):
+        return y.numpy()
+    bits = y.view({1: torch.uint8, 2: torch.int16}[y.dtype.itemsize])
+    return bits.numpy().view(getattr(ml_dtypes, name))
 
 
 def check(lib: Any, op: Any, given: dict[str, Any], device: str = "cuda:0") -> None:
@@ -103,6 +112,15 @@ def check(lib: Any, op: Any, given: dict[str, Any], device: str = "cuda:0") -> N
 def test_ops(library: Callable[[str], Any], name: str, dtype: str) -> None:
     for given in cases.calls(name, dtype):
         check(library(dtype), cases.OPS[name], given)
+
+
+def test_float8(library: Callable[[str], Any]) -> None:
+    float8.check_conversions(library("float8"), on("cuda:0"), back)
+
+
+def test_products_of_integers(library: Callable[[str], Any]) -> None:
+    more = ((300, 520, 272), (1000, 1008, 1024), (129, 264, 80))
+    integer_products.check_products(library("integers"), (*integer_products.SIZES, *more), on("cuda:0"), back)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
