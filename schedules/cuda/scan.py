@@ -32,7 +32,7 @@ def build(context: Context, config: Config) -> list[Launch]:
     rows = cost.elements(graph, tuple(d for d in group.space if d != over))
     threads = config["block_threads"]
     warp = Rows(context, config, "warp", WARP, config["warp_threads"])
-    short, few, long = warp.tile, config["few_rows"], config["long"]
+    short, few, long = warp.tile * config["warp_tiles"], config["few_rows"], config["long"]
     found: list[Launch] = []
 
     def attempt(kernel: Rows, totals: bool, choice: str, *when: Comparison) -> None:
@@ -57,22 +57,28 @@ SCHEDULE = Schedule(
     region="any scan",
     knobs={
         "warp_threads": (128, 256),
-        "block_threads": (256, 512),
+        "warp_tiles": (1, 2, 4),
+        "block_threads": (128, 256, 512),
+        "strips": (1, 2, 4),
         "per_sm": (16, 32),
         "few_rows": (32, 64, 128),
         "long": (16384, 32768, 65536),
-        "column_warps": (8, 16, 32),
-        "column_steps": (4, 8),
+        "column_warps": (4, 8, 16),
+        "column_steps": (8, 16, 32),
+        "column_chunks": (16, 64),
     },
     serves=lambda group, arch: True,
     default=lambda group, arch: {
         "warp_threads": 128,
-        "block_threads": 256,
+        "warp_tiles": 2,
+        "block_threads": 128,
+        "strips": 2,
         "per_sm": 32,
         "few_rows": 64,
         "long": 16384,
         "column_warps": 16,
         "column_steps": 8,
+        "column_chunks": 16,
     },
     build=build,
 )

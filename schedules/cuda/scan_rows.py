@@ -23,14 +23,11 @@ from opsgen.schedules.common.schedule import Config, Context
 from opsgen.targets.cuda import WARP
 
 from .kernels import DeviceKernel, combine, strided, synchronize
-from .scan_team import ScanTeam
-from .strip import Emit, Strips, aligned, readable, width_for
+from .scan_team import Emit, ScanTeam
+from .strip import Strips, aligned, readable, width_for
 
-CHUNKS = 256
+CHUNKS = 1024
 """Most chunks of a row."""
-
-_REGISTERS = 16
-"""Elements that a thread holds at once, of all scans together."""
 
 
 class Rows:
@@ -57,7 +54,7 @@ class Rows:
         places = [p for n in group.stored for p in kernel.destinations(n) if p.dims[-1:] == (self.over,)]
         memories = [*self.first_loads.values(), *self.later_loads.values(), *places]
         self.width = width_for(memories)
-        self.strips = max(_REGISTERS // (self.width * len(self.scans)), 1)
+        self.strips = max(config["strips"] // len(self.scans), 1)
         self.flag = aligned(kernel.code, memories, self.width) if self.width > 1 else None
         self.tile = team * self.width * self.strips
         self.chunked = chunked
@@ -150,8 +147,11 @@ class Rows:
         for i, s in enumerate(self.scans):
             mine = self.variable(code, s, carry_type(s), "earlier")
             rank = code.bind(add(mul(self.team.rank, i64(WARP)), self.team.order), "place")
-            with code.when(rank < number) as inside:
-                inside.store(mine, tirx.BufferLoad(self.spaces[i], [add(line, rank)]), i64(0))
+            each = code.bind(ceildiv(number, self.team.size), "each")  # neighbours, so that the order stays
+            with code.loop(each, "i") as (j, body):
+                at = body.bind(add(mul(rank, each), j), "at")
+                with body.when(at < number) as inside:
+                    self.advance(inside, s, mine, tirx.BufferLoad(self.spaces[i], [add(line, at)]))
             starts[id(s)] = self.whole(code, s, code.bind(tirx.BufferLoad(mine, [i64(0)])), i)
         self.tiles(scope, first, end, starts)
 

@@ -11,11 +11,15 @@ from collections.abc import Callable
 from tvm import tirx
 
 from opsgen.lowering.statements import Code, Expr, add, constant, i64, mul, sub
+from opsgen.lowering.to_tir import Memory
 from opsgen.targets.cuda import WARP
 
 from .kernels import DeviceKernel, call, rounds, synchronize
 
 Join = Callable[[Expr, Expr], Expr]
+
+Emit = Callable[[Memory, Expr], None]
+"""Stores a value of the element at hand in a memory."""
 
 
 class ScanTeam:
