@@ -77,7 +77,7 @@ class _Wide:
         # Tiles of a row are tasks of their own where there are few rows.
         apart = kernel.code.bind(tirx.Select(rows < i64(self.config["few_rows"]), tiles, i64(1)), "apart")
         with kernel.tasks(mul(rows, apart)) as (task, body):
-            row, part = body.bind(tirx.truncdiv(task, apart), "row"), body.bind(tirx.truncmod(task, apart), "part")
+            row, part = self.row_and_part(body, task, apart)
             scope = Scope(kernel, body, unflatten(body, row, self.rows, self.extents))
             count = self.sources.count(scope)
             self.sources.sort(scope, count)
@@ -88,6 +88,16 @@ class _Wide:
         graph_tiles = (graph.extent(self.column) + (self.tile - 1)) // self.tile
         blocks = cost.elements(graph, self.rows) * graph_tiles
         return kernel.launch_on(blocks, when, per_sm=self.config["per_sm"])
+
+    def row_and_part(self, code: Code, task: Expr, apart: Expr) -> tuple[Expr, Expr]:
+        """Of a task; a division of 64 bits costs as much as what is done for a destination without sources."""
+        row, part = code.local("int64", 1, "row"), code.local("int64", 1, "part")
+        code.store(row, task, i64(0))
+        code.store(part, i64(0), i64(0))
+        with code.when(apart > i64(1)) as cut:
+            cut.store(row, tirx.truncdiv(task, apart), i64(0))
+            cut.store(part, tirx.truncmod(task, apart), i64(0))
+        return code.bind(tirx.BufferLoad(row, [i64(0)])), code.bind(tirx.BufferLoad(part, [i64(0)]))
 
     def columns(self, scope: Scope, first: Expr, end: Expr, count: Expr) -> None:
         """A tile of columns: each thread has a few strips of neighbours."""

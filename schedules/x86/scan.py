@@ -91,15 +91,18 @@ class _Build:
         code, graph = self.kernel.code, self.kernel.graph
         elements = cost.elements(graph, self.group.space)
         flops = cost.flops(graph, context.computed())
-        last = self.chunks.count - i64(1)
+        last = code.bind(self.chunks.count - i64(1), "last")
+        divisor = code.bind(tirx.Max(last, i64(1)), "early_chunks")  # of bound dims it may be known to be 0
         self.kernel.cost(flops, elements, config["flops_per_ns"])
-        with code.loop(code.bind(tirx.Max(mul(self.lines, last), i64(0)), "early"), "task", "parallel") as (task, body):
-            line, chunk = body.bind(tirx.truncdiv(task, last), "line"), body.bind(tirx.truncmod(task, last), "chunk")
+        early = code.bind(tirx.Max(mul(self.lines, last), i64(0)), "early")
+        with code.loop(early, "task", "parallel") as (task, body):
+            line = body.bind(tirx.truncdiv(task, divisor), "line")
+            chunk = body.bind(tirx.truncmod(task, divisor), "chunk")
             self.task(body, line, chunk, True)
         self.kernel.cost(flops, elements, config["flops_per_ns"])
         with code.loop(code.bind(mul(self.lines, self.chunks.count), "tasks"), "task", "parallel") as (task, body):
-            line = body.bind(tirx.truncdiv(task, self.chunks.count), "line")
-            chunk = body.bind(tirx.truncmod(task, self.chunks.count), "chunk")
+            count = body.bind(tirx.Max(self.chunks.count, i64(1)), "count")
+            line, chunk = body.bind(tirx.truncdiv(task, count), "line"), body.bind(tirx.truncmod(task, count), "chunk")
             self.task(body, line, chunk, False)
         return [self.kernel.launch()]
 

@@ -141,3 +141,11 @@ def test_updates_in_place(lib: Any) -> None:
     np.add.at(wanted, i, y * table[i])
     lib.cache(table, y, i)
     np.testing.assert_allclose(table, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dims", [{"n": 5}, {"n": 40_000}, {"n": 5, "m": 33}])
+def test_bound_dims(dims: dict[str, int]) -> None:
+    lib = og.compile([made.columns, made.rows], target="x86", dims=dims)
+    n, m = dims["n"], dims.get("m", 3)
+    check(lib, "rows", made.scan_arguments("rows", 2, n, "float32"))
+    check(lib, "columns", made.scan_arguments("columns", m, n, "float32"))
