@@ -5,6 +5,8 @@ from __future__ import annotations
 from tvm import tirx
 
 from opsgen.analysis.segments import Segments
+from opsgen.dsl.tensor import At
+from opsgen.lowering.kernel import Kernel
 from opsgen.lowering.statements import Expr, add, i64
 from opsgen.lowering.to_tir import Scope
 
@@ -46,3 +48,20 @@ def rows_of(scope: Scope, problem: Problem, rows: Expr) -> tuple[Expr, Expr]:
     begin = first_row(scope, problem.segments, group, "begin")
     end = first_row(scope, problem.segments, add(group, i64(1)), "end")
     return begin, scope.bind(tirx.Max(begin, end), "end")
+
+
+def read_by_group(kernel: Kernel, segments: Segments) -> bool:
+    """Whether the kernel's group uses the position of a row only to read along dims with as many elements as there are
+    groups: such reads are clamped, and so give the same where the position is that of the row's group.
+    """
+    position, graph = segments.position, kernel.graph
+    groups = graph.extent(segments.groups)
+    own, _ = kernel.partition.contents(kernel.group)
+    for node in own:
+        if not any(child is position for child in node.children()):
+            continue
+        if not isinstance(node, At) or node.exact or node.source is position:
+            return False
+        if any(p is position and graph.extent(d) != groups for d, p in node.coords.items()):
+            return False
+    return all(node is not position for node in kernel.group.stored)

@@ -5,7 +5,7 @@ from opsgen.schedules.common.schedule import Schedule
 
 def schedules() -> tuple[Schedule, ...]:
     """All schedules of the target. Imports TVM."""
-    from . import contraction, dp4a, grouped_contraction, map, row_reduction, scan, scatter, wgmma
+    from . import contraction, dp4a, grouped_contraction, grouped_wgmma, map, row_reduction, scan, scatter, wgmma
 
     return (
         map.SCHEDULE,
@@ -14,6 +14,7 @@ def schedules() -> tuple[Schedule, ...]:
         dp4a.SCHEDULE,
         wgmma.SCHEDULE,
         grouped_contraction.SCHEDULE,
+        grouped_wgmma.SCHEDULE,
         scan.SCHEDULE,
         scatter.SCHEDULE,
     )

@@ -18,7 +18,7 @@ from opsgen.schedules.common.operands import Problem
 from opsgen.schedules.common.positions import product_of, unflatten
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 
-from . import contraction, segments
+from . import contraction, segments, tensor_cores
 from .conditions import undecided
 
 
@@ -79,9 +79,11 @@ SCHEDULE = Schedule(
     name="cuda.grouped_contraction",
     target="cuda",
     pattern="grouped_contraction",
-    region="any grouped contraction of floats",
+    region="any grouped contraction of floats that cuda.grouped_wgmma leaves",
     knobs={k: contraction.SCHEDULE.knobs[k] for k in ("small_tile", "large_tile", "large_from", "depth")},
-    serves=lambda group, arch: compute_type(group.reductions[0].dtype).kind == "float",
+    serves=lambda group, arch: (
+        compute_type(group.reductions[0].dtype).kind == "float" and not tensor_cores.grouped_by_wgmma(group, arch)
+    ),
     default=_default,
     build=build,
 )

@@ -76,6 +76,18 @@ _STORE_PAIR = device_function(
     'asm volatile("st.shared.v2.b32 [%0], {%1, %2};" :: "r"((uint32_t)__cvta_generic_to_shared(p)), "r"(a), "r"(b) '
     ': "memory");',
 )
+_STORE_WORD = device_function(
+    "og_store_word",
+    "void",
+    "void* p, uint32_t a",
+    'asm volatile("st.global.b32 [%0], %1;" :: "l"(p), "r"(a) : "memory");',
+)
+_STORE_WORDS = device_function(
+    "og_store_words",
+    "void",
+    "void* p, uint32_t a, uint32_t b",
+    'asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(p), "r"(a), "r"(b) : "memory");',
+)
 _STORE_FOUR = device_function(
     "og_store_four",
     "void",
@@ -152,6 +164,16 @@ def cluster_size() -> Any:
 def store_pair(address: Expr, first: Expr, second: Expr) -> Any:
     """Stores two registers side by side in shared memory."""
     return T.cuda.func_call("og_store_pair", address, first, second, source_code=_STORE_PAIR)
+
+
+def store_word(address: Expr, word: Expr) -> Any:
+    """Stores a register in device memory."""
+    return T.cuda.func_call("og_store_word", address, word, source_code=_STORE_WORD)
+
+
+def store_words(address: Expr, first: Expr, second: Expr) -> Any:
+    """Stores two registers side by side in device memory."""
+    return T.cuda.func_call("og_store_words", address, first, second, source_code=_STORE_WORDS)
 
 
 def store_four(address: Expr, values: Expr) -> Any:

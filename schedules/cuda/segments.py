@@ -22,8 +22,8 @@ from opsgen.schedules.common.segments import first_row
 
 from .kernels import DeviceKernel, strided, synchronize
 
-SIDES = (64, 128)
-"""Rows of a tile, for which there are tables."""
+SIDES = (64, 128, 256)
+"""Rows of a tile, or of those of two blocks, for which there are tables."""
 _BITS = 31
 """Of a number of groups: the table is 16 bytes a group and a side."""
 

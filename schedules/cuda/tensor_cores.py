@@ -110,3 +110,19 @@ def by_wgmma(group: Group, arch: str) -> bool:
     return contiguous and all(
         len(dims.layers_of(d)) <= _MOST_LAYERS for d in (left.dims, right.dims, problem.node.dims)
     )
+
+
+def grouped_by_wgmma(group: Group, arch: str) -> bool:
+    """Whether `grouped_wgmma` serves a group: as `by_wgmma`, the left operand contiguous along the sum."""
+    if arch != "sm_90a" or group.segments is None:
+        return False
+    problem = Problem(group)
+    left, right = operand(problem.left, group), operand(problem.right, group)
+    if left is None or right is None or operand_type(left) != operand_type(right):
+        return False
+    if operand_type(left).name not in HALVES or len(problem.batch) != 1:
+        return False
+    if len(problem.summed) != 1 or len(problem.columns) != 1:
+        return False
+    dims = Dims(problem)
+    return left.dims[-1] == dims.sum and right.dims[-1] in (dims.sum, dims.column)

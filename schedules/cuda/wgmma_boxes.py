@@ -38,6 +38,10 @@ class Destination:
     dtype: str
     layers: tuple[int, ...] = ()
     """Which of the layers it has, in the order of its map."""
+    address: Callable[[Expr, Expr], Expr] | None = None
+    """Of a row and a column, where patches may be cut off: rows behind the end of a group are not stored."""
+    columns: Expr = None
+    """How many there are, an even number, for that."""
 
     @property
     def half(self) -> bool:
@@ -86,10 +90,43 @@ class Boxes:
                     T.buffer_store(packed, T.reinterpret("uint32", found[i]), [at + eight * 4 + i])
             at = at + destination.boxes * REGISTERS
 
-    def send(self, number: Expr, packed: Any, at: Expr, row: Expr, column: Expr, layers: Sequence[Expr]) -> None:
+    def send(
+        self, number: Expr, packed: Any, at: Expr, row: Expr, column: Expr, layers: Sequence[Expr], end: Expr = None
+    ) -> None:
         """Stores the patch that is in registers from ``at`` on, at a row and a column of the results. ``number``: of
-        the patch in its tile.
+        the patch in its tile; ``end``: where destinations have addresses, rows from there on are not stored.
         """
+        if all(d.address is None for d in self.destinations):
+            self._send_whole(number, packed, at, row, column, layers)
+            return
+        with T.If(row + BOX <= end):
+            with T.Then():
+                self._send_whole(number, packed, at, row, column, layers)
+            with T.Else():
+                self._send_rows(packed, at, row, column, end)
+
+    def _send_rows(self, packed: Any, at: Expr, row: Expr, column: Expr, end: Expr) -> None:
+        """Stores a patch from registers, without the rows from ``end`` on."""
+        for destination in self.destinations:
+            assert destination.address is not None
+            for eight in range(8):
+                across = column + eight * 8 + self.lane % 4 * 2
+                for below in range(2):
+                    down = row + self.row + self.lane // 4 + below * 8
+                    with T.If(T.And(down < end, across < destination.columns)), T.Then():
+                        address = destination.address(down, across)
+                        if destination.half:
+                            T.evaluate(hopper.store_word(address, packed[at + eight * 2 + below]))
+                        else:
+                            first = at + eight * 4 + below * 2
+                            T.evaluate(hopper.store_words(address, packed[first], packed[first + 1]))
+            at = at + destination.boxes * REGISTERS
+            # Slots are counted by groups of stores: an empty one for each box.
+            for _ in range(destination.boxes):
+                with T.If(self.lead), T.Then():
+                    T.evaluate(T.ptx.cp.async_.bulk.commit_group())
+
+    def _send_whole(self, number: Expr, packed: Any, at: Expr, row: Expr, column: Expr, layers: Sequence[Expr]) -> None:
         each = boxes_of_patch(self.destinations)
         index = 0
         for destination in self.destinations:

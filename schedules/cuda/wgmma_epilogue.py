@@ -11,6 +11,7 @@ from opsgen.dsl.dtypes import float32, int32
 from opsgen.dsl.tensor import Tensor, walk
 from opsgen.lowering.statements import Code, Expr, i64
 from opsgen.lowering.to_tir import Scope
+from opsgen.schedules.common.segments import read_by_group
 
 from . import half_results
 from .tensor_cores import HALVES, Dims
@@ -31,6 +32,8 @@ class Epilogue:
         """What `values` gives."""
         self.fused: list[half_results.Fused] = []
         """What has a function of its own where all results are halves."""
+        self.by_group = kernel.group.segments is not None and read_by_group(kernel, kernel.group.segments)
+        """Whether the group of a tile can stand for that of each of its rows."""
         stored = tuple(kernel.group.stored)
         dtypes = {n.dtype.name for n in stored}
         if len(dtypes) == 1 and dtypes <= HALVES:
@@ -48,6 +51,9 @@ class Epilogue:
         """One for each sum. What depends on columns alone is computed once for both rows."""
         outer = {d: code.bind(tirx.Cast("int64", x), d) for d, x in zip(self.dims.layers, layers, strict=True)}
         scope = Scope(self.kernel, code, outer)
+        parts = self.kernel.group.segments
+        if parts is not None and self.by_group:
+            scope.held[id(parts.position)] = lambda _: outer[parts.groups]
         across = [scope.inner(code, {self.dims.column: c}) for c in columns]
         places = [(s, {self.dims.row: r}) for r in rows for s in across]
         return [self._place(s.inner(code, at), total) for (s, at), total in zip(places, sums, strict=True)]

@@ -13,7 +13,7 @@ and results are stored is in wgmma_boxes.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,17 @@ _LONGEST = 224
 """Columns of one product of integers: TVM 0.27 knows no longer ones."""
 _PATCH = 32
 """Sums of a thread in 64 rows and 64 columns."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Of a grouped contraction, whose only layer is that of the groups: the first row of a group, and the first of its
+    tiles among those of all groups, for a group's number; as int32. Behind the last group come the ends of both.
+    """
+
+    row: Callable[[Expr], Expr]
+    tile: Callable[[Expr], Expr]
+    groups: Expr
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,7 @@ class Operands:
     right_layers: tuple[int, ...] = ()
     residual: bool = False
     """Whether the epilogue reads something for each sum."""
+    runs: Runs | None = None
 
 
 def _unflatten(position: Expr, extents: Sequence[Expr]) -> list[Expr]:
@@ -126,6 +138,8 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
     less, more = (40, 232) if cluster > 1 or split else (24, 240)
     layers = [tirx.Cast("int32", extent) for extent in operands.layers]
     matrices = math.prod(layers)
+    runs = operands.runs
+    assert runs is None or (dims == 1 and by_tma and not split)
 
     def copy(to: Expr, source: Any, place: Sequence[Expr], barrier: Expr, shared: bool) -> Any:
         """Starts a copy into shared memory: this block's, or that of all blocks of the cluster."""
@@ -172,7 +186,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
         m_tiles: T.let[T.int32] = (m + (rows * cluster - 1)) // (rows * cluster)
         n_tiles: T.let[T.int32] = (n + (columns - 1)) // columns
         layer: T.let[T.int32] = m_tiles * n_tiles
-        total: T.let[T.int32] = layer * matrices
+        total: T.let[T.int32] = runs.tile(runs.groups) * n_tiles if runs is not None else layer * matrices
         band: T.let[T.int32] = form.band * n_tiles
         together: T.let[T.int32] = hopper.cluster_size() if split else cluster
         in_cluster: T.let[T.int32] = hopper.cluster_rank() if split else block % cluster
@@ -187,6 +201,21 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
         row = T.alloc_local((1,), "int32")
         column = T.alloc_local((1,), "int32")
         at = T.alloc_local((max(dims, 1),), "int32")
+        member: T.int32 = 0
+        end: T.int32 = 0x7FFFFFFF  # the row behind the last that is stored; TMA clips what lies past the result
+
+        @T.inline
+        def find_in_runs():
+            """Where the tile lies in the rows of its group: groups one after the other, each as `find` goes."""
+            while runs.tile(member + 1) * n_tiles <= tile:
+                member = member + 1
+            rest: T.let[T.int32] = tile - runs.tile(member) * n_tiles
+            first: T.let[T.int32] = rest // band * form.band
+            deep: T.let[T.int32] = T.min(form.band, runs.tile(member + 1) - runs.tile(member) - first)
+            row[0] = runs.row(member) + ((first + rest % band % deep) * cluster + in_cluster) * rows
+            column[0] = rest % band // deep * columns
+            at[0] = member
+            end = runs.row(member + 1)
 
         @T.inline
         def find():
@@ -199,6 +228,13 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
             column[0] = rest % band // deep * columns
             if dims > 0:
                 _assign(at, _unflatten(tile // layer, layers))
+
+        @T.inline
+        def locate():
+            if runs is not None:
+                find_in_runs()
+            else:
+                find()
 
         @T.inline
         def bring(buffer, source, across, own_layers, k, first, offset, count, shared):
@@ -227,7 +263,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
             @T.inline
             def load():
                 """A tile's stages."""
-                find()
+                locate()
                 for step in T.serial(k_mine):
                     k: T.let[T.int32] = k_first + step
                     empty.wait(stage, phase ^ 1)
@@ -353,7 +389,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                     across: T.let[T.int32] = column[0] + patch // high * BOX
                     if by_tma:
                         finish(sums, first, down, across, 0)
-                        boxes.send(patch, packed, 0, down, across, [at[d] for d in range(dims)])
+                        boxes.send(patch, packed, 0, down, across, [at[d] for d in range(dims)], end)
                     else:
                         put(sums, first, down, across)
 
@@ -403,7 +439,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                         tile = tile + turn
                         T.ptx.bar.arrive(T.uint32(1), T.uint32(256))
                 while tile < total:
-                    find()
+                    locate()
                     # In turns: a consumer several uses of a stage ahead would take an older phase for its own.
                     if consumers == 2:
                         T.ptx.bar.sync(T.Cast("uint32", 1 + me), T.uint32(256))
@@ -418,7 +454,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
             elif split:
                 all_sums = T.alloc_local((_PATCH,), "float32")
                 while tile < total:
-                    find()
+                    locate()
                     multiply_all(k_mine)
                     last_step()
                     T.ptx.bar.sync(T.uint32(1), T.uint32(WARPGROUP * consumers))  # all have read their last stage
@@ -450,6 +486,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
             else:
                 last_row: T.int32 = 0
                 last_column: T.int32 = 0
+                last_end: T.int32 = 0
                 stored: T.int32 = 1
                 last = T.alloc_local((max(dims, 1),), "int32")
 
@@ -463,6 +500,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                         last_row + my_rows + patch % high * BOX,
                         last_column + patch // high * BOX,
                         [last[d] for d in range(dims)],
+                        last_end,
                     )
 
                 @T.inline
@@ -475,7 +513,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                     advance()
 
                 while tile < total:
-                    find()
+                    locate()
                     clear()
                     step(0, 0)
                     for patch in T.unroll(1, patches):
@@ -498,6 +536,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                         hopper.hold(packed, held)
                         last_row = row[0]
                         last_column = column[0]
+                        last_end = end
                         _assign(last, [at[d] for d in range(dims)])
                         stored = 0
                     else:

@@ -1,9 +1,11 @@
 // What stands for libcuda.so.1 to see what launchers tell TMA: a tensor map is kept as it was described, and to launch a
 // kernel of the tensor cores is to multiply the matrices of its maps here (float16 to float16 or float32, int8 to int32,
-// float32 as tf32 to float32), in as many parts of the sum as a cluster that shares a tile has blocks. Other kernels do
+// float32 as tf32 to float32), in as many parts of the sum as a cluster that shares a tile has blocks. Where there are
+// several right matrices, one for each group, row i is multiplied by that of group i modulo their number. Other kernels do
 // nothing.
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define API extern "C" __attribute__((visibility("default")))
@@ -17,6 +19,11 @@ struct Map {
   int element;
   unsigned rank;
   uint64_t extents[5], strides[5];
+  Map group(uint64_t number) const {
+    Map one = *this;
+    if (rank > 2) one.address += number % extents[2] * strides[1];
+    return one;
+  }
   char* at(uint64_t row, uint64_t column) const { return address + row * strides[0] + column * Size(element); }
   double get(uint64_t row, uint64_t column) const {
     const char* p = at(row, column);
@@ -49,18 +56,20 @@ int Run(void* f, unsigned blocks, unsigned cluster, void** arguments) {
   const uint64_t depth = 128 / Size(left.element);
   const uint64_t parts = strstr(g_last, "split") ? cluster : 1, steps = (k + depth - 1) / depth;
   if (steps < parts) return 1;  // a block without anything to sum
-  for (uint64_t i = 0; i < left.extents[1]; ++i)
-    for (uint64_t j = 0; j < right.extents[1]; ++j) {
+  for (uint64_t i = 0; i < left.extents[1]; ++i) {
+    const Map mine = right.group(i);
+    for (uint64_t j = 0; j < mine.extents[1]; ++j) {
       float sum = 0;
       for (uint64_t part = 0; part < parts; ++part) {
         float own = 0;
         const uint64_t end = steps * (part + 1) / parts * depth;
-        for (uint64_t l = steps * part / parts * depth; l < end && l < right.extents[0]; ++l)
-          own += left.get(i, l) * right.get(j, l);
+        for (uint64_t l = steps * part / parts * depth; l < end && l < mine.extents[0]; ++l)
+          own += left.get(i, l) * mine.get(j, l);
         sum += own;
       }
       result.set(i, j, sum);
     }
+  }
   return 0;
 }
 }  // namespace
@@ -82,8 +91,8 @@ API int cuCtxPushCurrent_v2(void*) { return 0; }
 API int cuCtxPopCurrent_v2(void**) { return 0; }
 API int cuThreadExchangeStreamCaptureMode(int*) { return 0; }
 API int cuMemGetInfo_v2(size_t*, size_t*) { return 0; }
-API int cuMemAllocAsync(void**, size_t, void*) { return 2; }
-API int cuMemFreeAsync(void*, void*) { return 0; }
+API int cuMemAllocAsync(void** p, size_t bytes, void*) { return (*p = malloc(bytes)) ? 0 : 2; }
+API int cuMemFreeAsync(void* p, void*) { return free(p), 0; }
 API int cuGetErrorName(int, const char** s) { return *s = "CUDA_ERROR_PRETENDED", 0; }
 API int cuGetErrorString(int, const char** s) { return *s = "a pretended error", 0; }
 API int cuModuleLoadData(void** module, const void*) { return *module = &g_context, 0; }
@@ -95,7 +104,7 @@ API int cuTensorMapEncodeTiled(void* to, int element, unsigned rank, void* addre
                                int swizzle, int, int) {
   Map map = {static_cast<char*>(address), element, rank, {}, {}};
   bool known = element == kByte || element == kInt32 || element == kHalf || element == kFloat || element == kTf32;
-  bool right = known && rank == 2 && interleave == 0 && swizzle == 3 && reinterpret_cast<uintptr_t>(to) % 64 == 0 &&
+  bool right = known && (rank == 2 || rank == 3) && interleave == 0 && swizzle == 3 && reinterpret_cast<uintptr_t>(to) % 64 == 0 &&
                reinterpret_cast<uintptr_t>(address) % 16 == 0;
   for (unsigned i = 0; i < rank; ++i) {
     right = right && extents[i] > 0 && box[i] > 0 && box[i] <= 256 && steps[i] == 1;
