@@ -138,7 +138,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
     less, more = (40, 232) if cluster > 1 or split else (24, 240)
     layers = [tirx.Cast("int32", extent) for extent in operands.layers]
     matrices = math.prod(layers)
-    runs = operands.runs
+    runs: Any = operands.runs
     assert runs is None or (dims == 1 and by_tma and not split)
 
     def copy(to: Expr, source: Any, place: Sequence[Expr], barrier: Expr, shared: bool) -> Any:

@@ -14,7 +14,7 @@ thread_local void* g_current = nullptr;
 int g_contexts[64];
 struct Function {
   void (*body)(void**);
-  void (*emulate)(void (*)(void**), unsigned, unsigned, unsigned, void**);
+  void (*emulate)(void (*)(void**), unsigned, unsigned, unsigned, void**, int);
   int allowed;
   void* context;
 };
@@ -22,7 +22,7 @@ struct Module {
   void* library;
   void* context;
 };
-int g_loaded = 0, g_launched = 0, g_held = 0, g_refused = 0;
+int g_loaded = 0, g_launched = 0, g_held = 0, g_refused = 0, g_backwards = 0;
 }  // namespace
 
 #define API extern "C" __attribute__((visibility("default")))
@@ -34,6 +34,7 @@ API void pretend(int version, int capability, int devices, int free_bytes) {
   g_free = free_bytes;
 }
 API void refuse_launches(int code) { g_refused = code; }
+API void run_backwards(int whether) { g_backwards = whether; }  // blocks from the last to the first
 API int modules_loaded() { return g_loaded; }
 API int kernels_launched() { return g_launched; }
 API int allocations_held() { return g_held; }
@@ -109,5 +110,5 @@ API int cuLaunchKernel(void* f, unsigned blocks, unsigned, unsigned, unsigned th
   if (function->context != g_current) return 201;
   if (blocks == 0 || static_cast<int>(shared) > function->allowed) return 1;
   ++g_launched;
-  return function->emulate(function->body, blocks, threads, shared, arguments), 0;
+  return function->emulate(function->body, blocks, threads, shared, arguments, g_backwards), 0;
 }

@@ -122,7 +122,7 @@ T take(T value, unsigned from) {
 #define EXPORTED __attribute__((visibility("default")))
 
 extern "C" EXPORTED void emulate(void (*body)(void**), unsigned blocks, unsigned threads, unsigned shared,
-                                 void** arguments) {
+                                 void** arguments, int backwards) {
   using namespace emulator;
   if (threads % 32 || threads > 1024) refuse("a block is of whole warps, 1024 threads at most");
   if (shared > sizeof(dynamic)) refuse("too much shared memory");
@@ -132,7 +132,7 @@ extern "C" EXPORTED void emulate(void (*body)(void**), unsigned blocks, unsigned
   grid.x = blocks;
   for (unsigned b = 0; b < blocks; ++b) {
     memset(dynamic, 0xff, shared);  // NaN
-    block.x = b;
+    block.x = backwards ? blocks - 1 - b : b;
     run_block(threads);
   }
 }
