@@ -5,13 +5,14 @@ from opsgen.schedules.common.schedule import Schedule
 
 def schedules() -> tuple[Schedule, ...]:
     """All schedules of the target. Imports TVM."""
-    from . import contraction, dp4a, grouped_contraction, grouped_wgmma, map, row_reduction, scan, scatter, wgmma
+    from . import contraction, dp4a, grouped_contraction, grouped_wgmma, map, mma, row_reduction, scan, scatter, wgmma
 
     return (
         map.SCHEDULE,
         row_reduction.SCHEDULE,
         contraction.SCHEDULE,
         dp4a.SCHEDULE,
+        mma.SCHEDULE,
         wgmma.SCHEDULE,
         grouped_contraction.SCHEDULE,
         grouped_wgmma.SCHEDULE,

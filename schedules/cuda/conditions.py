@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opsgen.dsl.extent import Extent
 from opsgen.lowering.kernel import Comparison
 
 
@@ -14,3 +15,9 @@ def undecided(*when: Comparison) -> tuple[Comparison, ...] | None:
         elif not (extent.value <= limit if comparison == "<=" else extent.value > limit):
             return None
     return tuple(left)
+
+
+def waves(tiles: Extent, multiprocessors: int, tenths_idle: int) -> Comparison:
+    """That the last wave of tiles, one for each multiprocessor, leaves no more than so many tenths of all idle."""
+    whole = (tiles + (multiprocessors - 1)) // multiprocessors * (10 * multiprocessors)
+    return whole + tiles * -(10 + tenths_idle), "<=", 0

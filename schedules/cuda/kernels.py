@@ -13,8 +13,9 @@ from opsgen.analysis.exact import stored_type
 from opsgen.dsl.dtypes import DType
 from opsgen.dsl.extent import Extent
 from opsgen.dsl.tensor import Tensor
-from opsgen.lowering.kernel import Comparison, Grid, Kernel, Launch
+from opsgen.lowering.kernel import Comparison, Grid, Kernel, Launch, Param
 from opsgen.lowering.statements import Code, Expr, constant, i64
+from opsgen.lowering.to_tir import Memory
 from opsgen.schedules.common.schedule import Context
 from opsgen.targets.cuda import WARP
 
@@ -49,6 +50,13 @@ class DeviceKernel(Kernel):
     def power(self, a: Expr, b: Expr) -> Expr:
         return elementary.power(a, b)
 
+    def params_of(self, memory: Memory) -> list[Param]:
+        """The parameters that say where a caller's memory lies: its address and strides. None of a workspace's."""
+        [(kind, name)] = [key for key, found in self._memory.items() if found is memory]
+        if kind == "workspace":
+            return []
+        return [Param(kind, name), *(Param(f"{kind}_stride", name, d) for d in memory.dims[:-1])]
+
     # -- memory and tasks of the block ---------------------------------------------------------------------------------
     def shared(self, dtype: str, size: int, name: str) -> Any:
         """A buffer of the block, of a size known here."""
@@ -59,7 +67,9 @@ class DeviceKernel(Kernel):
     def dynamic(self, dtype: str) -> Any:
         """The block's dynamic shared memory, whose size the launch says. There is one."""
         if self._dynamic is None:
-            self._dynamic = tirx.decl_buffer((i64(1 << 20),), dtype, "kept", scope="shared.dyn", data_alignment=16)
+            # Kernels of one source declare it with one type for each name.
+            name = "kept" if dtype == "float32" else f"kept_{dtype}"
+            self._dynamic = tirx.decl_buffer((i64(1 << 20),), dtype, name, scope="shared.dyn", data_alignment=16)
             self.code.emit(tirx.AllocBuffer(self._dynamic))
         return self._dynamic
 

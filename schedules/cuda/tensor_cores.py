@@ -126,3 +126,12 @@ def grouped_by_wgmma(group: Group, arch: str) -> bool:
         return False
     dims = Dims(problem)
     return left.dims[-1] == dims.sum and right.dims[-1] in (dims.sum, dims.column)
+
+
+def by_mma(group: Group, arch: str) -> bool:
+    """Whether `mma` serves a group: sums of a half type, with rows and columns, that `wgmma` leaves."""
+    if group.pattern != "contraction" or factors(group.reductions[0]) is None or by_wgmma(group, arch):
+        return False
+    problem = Problem(group)
+    halves = problem.node.dtype.name in HALVES
+    return halves and bool(problem.rows) and bool(problem.columns)

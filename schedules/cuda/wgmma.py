@@ -20,7 +20,7 @@ from opsgen.schedules.common.operands import Problem
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 
 from . import contraction as plain
-from . import few_rows, tensor_cores
+from . import few_rows, mma, tensor_cores
 from .conditions import undecided
 from .tensor_cores import HALVES, Dims, operand, operand_type, product_of
 from .tiles import BOX, Form, forms
@@ -123,7 +123,7 @@ _MOST = 1 << 30
 
 def build(context: Context, config: Config) -> list[Launch]:
     """Kernels of all forms, of which the one is taken that is estimated to be fastest; one for results that TMA cannot
-    store as they lie; and the plain ones, for operands that it does not take.
+    store as they lie; and those of mma.sync or of CUDA cores, for operands that it does not take.
     """
     problem = Problem(context.group)
     graph = context.partition.graph
@@ -157,7 +157,8 @@ def build(context: Context, config: Config) -> list[Launch]:
     when = undecided(*always, *loose.when)
     if when is not None:
         found.append(replace(loose, when=when))
-    found += plain.build(context, plain.SCHEDULE.default(context.group, context.arch))
+    others = mma if problem.node.dtype.name in HALVES else plain
+    found += others.build(context, others.SCHEDULE.default(context.group, context.arch))
     choice = f"group{context.group.index}"
     return [replace(launch, choice=choice) for launch in found]
 
@@ -216,7 +217,7 @@ SCHEDULE = Schedule(
     target="cuda",
     pattern="contraction",
     region="products of two operands of a half type, of float8 or 8-bit integers, and of float32 where tf32 is "
-    "allowed, on sm_90a; what TMA cannot read is left to cuda.contraction",
+    "allowed, on sm_90a; what TMA cannot read is left to others",
     knobs={"few_rows": (0, 8, 16, 32)},
     serves=lambda group, arch: tensor_cores.by_wgmma(group, arch),
     default=lambda group, arch: {"few_rows": 32},

@@ -73,9 +73,10 @@ __device__ __forceinline__ double opsgen_sigmoid(double x) {
 __device__ __forceinline__ float opsgen_rsqrt(float x) { return 1.0f / sqrtf(x); }
 __device__ __forceinline__ double opsgen_rsqrt(double x) { return 1.0 / sqrt(x); }
 
-// Moves 16, 8, 4, 2 or 1 bytes at once; both addresses are multiples of that. (By memcpy: through pointers to vectors,
+// Moves 16, 8, 4, 2 or 1 bytes at once, or sets them to zero; addresses are multiples of that. (By memcpy: through pointers to vectors,
 // nvcc 13.0 leaves arrays of narrower elements on the stack.)
 #define OPSGEN_MOVE(bytes)                                                                            \
+  __device__ __forceinline__ void opsgen_clear##bytes(void* to) { memset(to, 0, bytes); }               \
   __device__ __forceinline__ void opsgen_move##bytes(void* to, const void* from) {                     \
     memcpy(__builtin_assume_aligned(to, bytes), __builtin_assume_aligned(from, bytes), bytes);         \
   }
@@ -212,3 +213,57 @@ __device__ __forceinline__ void opsgen_unpack_int8_float16(uint32_t* to, uint32_
 __device__ __forceinline__ void opsgen_unpack_uint8_float16(uint32_t* to, uint32_t from) {
   opsgen_unpack_float16<0u, 0x64006400u>(to, from);
 }
+
+// Two floats, rounded to nearest even, in one register.
+#define OPSGEN_PACK(type, name)                                                       \
+  __device__ __forceinline__ uint32_t opsgen_pack_##type(float low, float high) {     \
+    uint32_t y;                                                                       \
+    asm("cvt.rn." name "x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));         \
+    return y;                                                                         \
+  }
+OPSGEN_PACK(float16, "f16")
+OPSGEN_PACK(bfloat16, "bf16")
+
+// The nearest bfloat16, and what a number has beyond it (nothing where that is infinite or NaN).
+__device__ __forceinline__ float opsgen_nearest_bfloat16(float x) {
+  return __uint_as_float(opsgen_pack_bfloat16(0.0f, x) & 0xffff0000u);
+}
+__device__ __forceinline__ float opsgen_beyond(float x, float nearest) {
+  return fabsf(nearest) < CUDART_INF_F ? x - nearest : 0.0f;
+}
+
+__device__ __forceinline__ uint32_t opsgen_shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// Starts to copy 16, 8 or 4 bytes from device memory to shared memory, or zeros; addresses are multiples of that.
+#define OPSGEN_COPY(bytes, cache)                                                                           \
+  __device__ __forceinline__ void opsgen_copy##bytes(void* to, const void* from, bool wanted) {              \
+    asm volatile("{ .reg .pred p; setp.eq.s32 p, %2, 0; cp.async." cache ".shared.global [%0], [%1], " #bytes \
+                 ", p; }" ::"r"(opsgen_shared_address(to)), "l"(from), "r"(static_cast<int>(wanted))         \
+                 : "memory");                                                                                \
+  }
+OPSGEN_COPY(16, "cg")
+OPSGEN_COPY(8, "ca")
+OPSGEN_COPY(4, "ca")
+// What a thread has started since the last time is one group; waits until no more than the last `count` groups run.
+__device__ __forceinline__ void opsgen_copies_are_a_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int count>
+__device__ __forceinline__ void opsgen_wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(count) : "memory");
+}
+
+// Four matrices of 8 rows of 16 bytes, whose addresses the threads of the warp give, eight for each: a register of a
+// thread has two elements of row t / 4, or, transposed, of column t / 4.
+#define OPSGEN_LOAD_MATRICES(name, kind)                                                               \
+  __device__ __forceinline__ void name(uint32_t* to, const void* row) {                                 \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4" kind ".shared.b16 {%0, %1, %2, %3}, [%4];"             \
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])                                   \
+                 : "r"(opsgen_shared_address(row))                                                      \
+                 : "memory");                                                                           \
+  }
+OPSGEN_LOAD_MATRICES(opsgen_load_matrices, "")
+OPSGEN_LOAD_MATRICES(opsgen_load_transposed, ".trans")
+
+// The threads of a warp wait for each other, and see each other's shared memory.
+__device__ __forceinline__ void opsgen_synchronize_warp() { __syncwarp(); }

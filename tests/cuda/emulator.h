@@ -180,6 +180,7 @@ T opsgen_rsqrt(T x) {
   return T(1) / sqrt(x);
 }
 #define OPSGEN_MOVE(bytes)                                                                            \
+  inline void opsgen_clear##bytes(void* to) { memset(to, 0, bytes); }                                  \
   inline void opsgen_move##bytes(void* to, const void* from) {                                         \
     if ((uintptr_t(to) | uintptr_t(from)) % bytes) emulator::refuse("a move to or from an odd address"); \
     memcpy(to, from, bytes);                                                                           \
@@ -232,3 +233,4 @@ inline int32_t opsgen_dp4a_uu(int32_t s, uint32_t a, uint32_t b) { return opsgen
 
 #include "emulator_mma.h"
 #include "float8.cuh"
+#include "emulator_tiles.h"

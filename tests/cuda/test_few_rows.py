@@ -88,8 +88,8 @@ def parts(op: Op | Variant, dtype: str, arch: str = "sm_80") -> list[str]:
 
 
 def test_which_kernels_there_are() -> None:
-    rows = ["few_rows_8", "few_rows_16", "few_rows_32", "few_rows_64"]
-    assert parts(ALONE, "bfloat16")[:4] == parts(weight_only, "float16")[:4] == parts(heads, "bfloat16")[:4] == rows
+    rows = ["few_rows_8", "few_rows_16", "few_rows_32"]
+    assert parts(ALONE, "bfloat16")[:3] == parts(weight_only, "float16")[:3] == parts(heads, "bfloat16")[:3] == rows
     threads = ["few_rows_1", "few_rows_4", "few_rows_8"]
     assert parts(ALONE, "float32")[:3] == parts(scaled_weights, "bfloat16")[:3] == threads
     assert parts(wrapped_weights, "bfloat16")[:3] == threads

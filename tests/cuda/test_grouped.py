@@ -37,7 +37,7 @@ def dtype(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         items = [og.variant(grouped_linear, absent=list(a), activation=f) for a, f in CHOICES]
         folder = tmp_path_factory.mktemp("grouped")
         # Small problems with the large tile too.
-        configs = {"cuda.grouped_contraction": {"large_from": 3000}}
+        configs = {"cuda.grouped_contraction": {"multiprocessors": 2}}
         _libs[name] = emulated.compile([*items, *grouped_ops.ALL], folder, dtypes=[name], configs=configs)
     return name
 
@@ -47,7 +47,7 @@ def test_the_schedule() -> None:
     [target] = parse(["cuda/sm_80"])
     steps = make_plan(problem, target).steps
     assert [s.schedule.name for s in steps] == ["cuda.row_reduction", "cuda.grouped_contraction"]
-    assert [x.name.rpartition("_g1_")[2] for x in steps[1].launches] == ["segments", "small", "large"]
+    assert [x.name.rpartition("_g1_")[2] for x in steps[1].launches] == ["segments", "large", "medium", "small", "any"]
 
 
 @pytest.mark.parametrize("offsets", OFFSETS.values(), ids=OFFSETS)

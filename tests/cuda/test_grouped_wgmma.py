@@ -141,7 +141,7 @@ def test_launchers_tell_tma_where_the_groups_lie(nvcc: Any, tmp_path: Path) -> N
         "9 2 8 8 wgmma_small 2 True",
         "300 3 264 72 wgmma_shared 10 True",  # rows further apart than they are long
         "70 1 130 64 small 6 False",  # rows of the result are not multiples of 16 bytes
-        "40 2 64 20 small 2 False",
+        "40 2 64 20 any 2 False",
     ]
 
 

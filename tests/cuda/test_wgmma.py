@@ -119,11 +119,15 @@ def test_half_precision_parameters_go_to_the_tensor_cores(op: Op | Variant, dtyp
 
 
 @pytest.mark.parametrize(
-    ("op", "dtype", "arch"),
-    [(ALONE, "float32", "sm_90a"), (ALONE, "bfloat16", "sm_80"), (of_a_sum, "bfloat16", "sm_90a")],
+    ("op", "dtype", "arch", "schedule"),
+    [
+        (ALONE, "float32", "sm_90a", "cuda.contraction"),
+        (ALONE, "bfloat16", "sm_80", "cuda.mma"),
+        (of_a_sum, "bfloat16", "sm_90a", "cuda.mma"),
+    ],
 )
-def test_all_else_stays_with_the_plain_schedule(op: Op | Variant, dtype: str, arch: str) -> None:
-    assert schedule_of(op, dtype, arch) == "cuda.contraction"
+def test_all_else_stays_with_other_schedules(op: Op | Variant, dtype: str, arch: str, schedule: str) -> None:
+    assert schedule_of(op, dtype, arch) == schedule
 
 
 def chosen(plan: Plan, dims: Mapping[str, int], aligned: bool = True) -> tuple[str, int]:
@@ -162,14 +166,14 @@ def chosen(plan: Plan, dims: Mapping[str, int], aligned: bool = True) -> tuple[s
         (TANH, 8192, 8192, 8192, "shared 2"),
         (wide, 16384, 4096, 1024, "alternating 1"),
         (ALONE, 32, 4096, 4096, "few_rows_32 1"),
-        (ALONE, 4096, 4096, 0, "large 1"),  # a sum of nothing
-        (ALONE, 65, 0, 64, "small 1"),
+        (ALONE, 4096, 4096, 0, "mma_large 1"),  # a sum of nothing
+        (ALONE, 65, 0, 64, "mma_large 1"),
     ],
 )
 def test_shapes_choose_kernels(op: Op | Variant, m: int, n: int, k: int, kernel: str) -> None:
     dims = {"rows": m, "out_features": n, "in_features": k, "columns": n, "inner": k}
     assert "{} {}".format(*chosen(plan_of(op), dims)) == kernel
-    assert chosen(plan_of(op), dims, aligned=False)[0] in ("few_rows_32", "few_rows_64", "small", "large")
+    assert chosen(plan_of(op), dims, aligned=False)[0] in ("few_rows_32", "mma_unaligned")
 
 
 def test_bound_dims_leave_out_kernels() -> None:
@@ -321,7 +325,7 @@ def test_launchers_tell_tma_what_a_call_brings(nvcc: Any, tmp_path: Path) -> Non
         "33 8 8 wgmma_small 2 2 True",
         "129 264 72 wgmma_small 12 2 True",  # rows further apart than they are long
         "300 130 64 wgmma_loose 6 1 False",  # rows of the result are not multiples of 16 bytes
-        "65 64 20 small 2 1 False",
+        "65 64 20 mma_unaligned 1 1 False",
         "1 8 8 few_rows_8 1 1 False",
         "65 72 4104 wgmma_split 32 8 True",  # 4 tiles, each shared by 8 blocks
     ]
