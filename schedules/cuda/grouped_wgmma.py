@@ -40,7 +40,7 @@ FORMS: dict[str, Form] = {
     "shared": replace(SHARED, cluster=1),
     "shared_pair": replace(SHARED, cluster=2),
 }
-"""small: 1.49 at 300×4096×14336 of 8 and 1.22 and 1.18 at 4096×768×2048 of 128 (alternating 1.11, 1.20 and 1.15).
+"""small: 1.28 to 1.49 at 300×4096×14336 of 8; 1.22 and 1.18 at 4096×768×2048 of 128 (alternating 1.20 and 1.15).
 alternating: 1.06 and 1.07 at 16384×4096×14336 of 8, with SiLU 1.28 and 1.30 (eager); 1.01 and 1.18 at 8192×2048×1408 of
 64; 1.18 and 1.05 at 3000×4096×4096 of 8. Where rows begin within lines, shared 0.92 at 6000×1000×1000 of 32 (0.88
 alternating), shared_pair 0.91 and 0.90 at 4000×4104×1032 of 16 (shared 0.85 and 0.83), 1.03 and 1.01 at 8192×2104×3000
