@@ -21,28 +21,39 @@ if TYPE_CHECKING:
     from .block_sparse_attention import block_sparse_attention
     from .causal_attention import causal_attention
     from .cumulative_sum import cumulative_sum
+    from .elu import elu
     from .embedding import embedding
     from .flex_attention import flex_attention
     from .fp8_linear import fp8_linear
+    from .gated_linear import gated_linear
     from .gather import gather
+    from .geglu import geglu
     from .gelu import gelu
     from .grouped_linear import grouped_linear
+    from .hard_sigmoid import hard_sigmoid
+    from .hard_swish import hard_swish
     from .int8_linear import int8_linear
     from .layer_norm import layer_norm
+    from .leaky_relu import leaky_relu
     from .linear import linear
+    from .log_softmax import log_softmax
     from .masked_attention import masked_attention
     from .masked_mean_pool import masked_mean_pool
     from .one_hot import one_hot
     from .paged_attention import paged_attention
+    from .reglu import reglu
     from .relu import relu
     from .rms_norm import rms_norm
     from .scaled_dot_product_attention import scaled_dot_product_attention
     from .scatter_add import scatter_add
+    from .sigmoid import sigmoid
     from .silu import silu
     from .sliding_window_attention import sliding_window_attention
     from .softcap_attention import softcap_attention
     from .softmax import softmax
+    from .softplus import softplus
     from .swiglu import swiglu
+    from .tanh import tanh
     from .varlen_attention import varlen_attention
 
 __all__ = [
@@ -54,28 +65,39 @@ __all__ = [
     "block_sparse_attention",
     "causal_attention",
     "cumulative_sum",
+    "elu",
     "embedding",
     "flex_attention",
     "fp8_linear",
+    "gated_linear",
     "gather",
+    "geglu",
     "gelu",
     "grouped_linear",
+    "hard_sigmoid",
+    "hard_swish",
     "int8_linear",
     "layer_norm",
+    "leaky_relu",
     "linear",
+    "log_softmax",
     "masked_attention",
     "masked_mean_pool",
     "one_hot",
     "paged_attention",
+    "reglu",
     "relu",
     "rms_norm",
     "scaled_dot_product_attention",
     "scatter_add",
+    "sigmoid",
     "silu",
     "sliding_window_attention",
     "softcap_attention",
     "softmax",
+    "softplus",
     "swiglu",
+    "tanh",
     "varlen_attention",
 ]
 
