@@ -41,6 +41,12 @@ FLOAT8_SUMS = 2.0**-10
 """Error of a sum of products of float8, of the sum of their magnitudes: Hopper's tensor cores align the products of a
 step and cut off bits (H200, 8192 positive terms, sums of 128 added up in float32: 7.1e-4)."""
 
+_FUNCTIONS_OF_HALVES = 2.0**-16
+"""A target may compute results of half types with functions that are off by 2^-17, relative, where that is all that
+becomes of it (schedules/cuda/half_forms.py); two of them, for a product."""
+_FLUSHED = 2.0**-126
+"""Below which they give 0."""
+
 _EXACT = {"neg", "abs", "max", "min", "round", "floor", "ceil", "where", "cast"}
 _MONOTONE = {"exp", "exp2", "log", "log1p", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "floor", "ceil", "round"}
 _FUNCTION_UNITS = 16  # 8 units in the last place: more than any function's stated error
@@ -385,7 +391,10 @@ def bounds_at(
         y = run.full(r.value)
         b = np.broadcast_to(bounds.errors[id(r.value)], y.shape)
         if r.dtype.kind == "float" and y.dtype.kind == "f":
-            own = UNIT[r.dtype.name] * np.where(np.isfinite(y), np.abs(y), 0) + SMALLEST[r.dtype.name]
+            size = np.where(np.isfinite(y), np.abs(y), 0)
+            own = UNIT[r.dtype.name] * size + SMALLEST[r.dtype.name]
+            if r.dtype.name in ("float16", "bfloat16"):
+                own = own + _FUNCTIONS_OF_HALVES * size + _FLUSHED
             b = b * (1 + UNIT[r.dtype.name]) + own if r.dtype != compute_type(r.value.dtype) else b
         found[r.name] = Bounded(y if y.dtype.kind == "f" else y.astype(numpy_type(r.dtype)), b, r.dtype)
     return found

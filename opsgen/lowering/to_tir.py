@@ -107,6 +107,8 @@ class Environment:
         """float64 functions, likewise."""
         self.narrow: Mapping[str, Narrow] = NARROW
         """How floats that are held as bits are converted, likewise."""
+        self.forms: dict[int, tuple[Tensor, vector_math.Function]] = {}
+        """Of maps by id: a function, and the node that it is applied to, which give the map's value in another way."""
         self.choices: dict[int, int] = {}
         """Of maps by id: how many steps with a `Select` lie behind their variables, one after the other."""
 
@@ -201,7 +203,8 @@ class Scope:
                 seen.add(id(n))
                 if not self._at_hand(n, coords):
                     stack.append((n, True))
-                    stack.extend((a, False) for a in reversed(n.args))
+                    form = self.env.forms.get(id(n))
+                    stack.extend((a, False) for a in (reversed(n.args) if form is None else form[:1]))
         return order[:-1]
 
     def _at_hand(self, node: Tensor, coords: Mapping[str, Expr]) -> bool:
@@ -329,6 +332,9 @@ class Scope:
         return joined.load({})
 
     def _map(self, node: Map, coords: Mapping[str, Expr]) -> Expr:
+        if id(node) in self.env.forms:
+            argument, form = self.env.forms[id(node)]
+            return form(self.bind(self.value(argument, {d: coords[d] for d in argument.dims})), self.bind)
         args = [self.value(a, {d: coords[d] for d in a.dims}) for a in node.args]
         op = node.op
         name = compute_name(node.dtype)

@@ -143,10 +143,10 @@ def reduced(value: Expr, r: Reduce) -> Expr:
     return value if value.ty.dtype == name else tirx.Cast(name, value)
 
 
-def accumulator(code: Code, r: Reduce, width: int, stage: int) -> Any:
-    """A vector of partial results, set to the neutral element."""
+def accumulator(code: Code, r: Reduce, width: int, stage: int, kind: str = "vectorized") -> Any:
+    """A vector of partial results, set to the neutral element by a loop of a ``kind``."""
     start = neutral(r)
     buffer = code.local(start.ty.dtype, width, f"{r.op}{stage}")
-    with code.loop(width, "lane", "vectorized" if width > 1 else "serial") as (lane, body):
+    with code.loop(width, "lane", kind if width > 1 else "serial") as (lane, body):
         body.store(buffer, start, lane)
     return buffer

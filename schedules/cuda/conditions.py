@@ -1,4 +1,4 @@
-"""Conditions of launches that are decided already, because their dims are bound."""
+"""Conditions of launches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from opsgen.lowering.kernel import Comparison
 
 
 def undecided(*when: Comparison) -> tuple[Comparison, ...] | None:
-    """The conditions that only a call decides; None if one of the others does not hold."""
+    """The conditions that only a call decides; None if one of the others, whose dims are bound, does not hold."""
     left: list[Comparison] = []
     for extent, comparison, limit in when:
         if extent.value is None:
@@ -21,3 +21,8 @@ def waves(tiles: Extent, multiprocessors: int, tenths_idle: int) -> Comparison:
     """That the last wave of tiles, one for each multiprocessor, leaves no more than so many tenths of all idle."""
     whole = (tiles + (multiprocessors - 1)) // multiprocessors * (10 * multiprocessors)
     return whole + tiles * -(10 + tenths_idle), "<=", 0
+
+
+def rest_of(length: Extent, width: int) -> Extent:
+    """What is left of a length that is divided by a width."""
+    return length + (length // width) * -width

@@ -53,4 +53,14 @@ def _float8(name: str) -> Narrow:
     )
 
 
-NARROW: dict[str, Narrow] = {**AS_BITS, **{name: _float8(name) for name in ("float8_e4m3fn", "float8_e5m2")}}
+_BFLOAT16 = Narrow(
+    AS_BITS["bfloat16"].storage,
+    AS_BITS["bfloat16"].load,
+    lambda x, bind: tirx.call_pure_extern("uint16", "opsgen_bfloat16", x),
+)
+
+NARROW: dict[str, Narrow] = {
+    **AS_BITS,
+    "bfloat16": _BFLOAT16,
+    **{name: _float8(name) for name in ("float8_e4m3fn", "float8_e5m2")},
+}

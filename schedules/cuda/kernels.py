@@ -57,6 +57,14 @@ class DeviceKernel(Kernel):
             return []
         return [Param(kind, name), *(Param(f"{kind}_stride", name, d) for d in memory.dims[:-1])]
 
+    # -- memory of the caller ------------------------------------------------------------------------------------------
+    def parameters_of(self, memory: Memory) -> tuple[Param, list[Param]]:
+        """Of memory of the caller or the plan: its address, and its strides along all dims but the innermost, as far
+        as they are parameters."""
+        kind, name = next(key for key, m in self._memory.items() if m is memory)
+        strides = [Param(f"{kind}_stride", name, d) for d in memory.dims[:-1]]
+        return Param(kind, name), [p for p in strides if p in self._params]
+
     # -- memory and tasks of the block ---------------------------------------------------------------------------------
     def shared(self, dtype: str, size: int, name: str) -> Any:
         """A buffer of the block, of a size known here."""
@@ -99,6 +107,9 @@ class DeviceKernel(Kernel):
         shared: Extent | None = None,
         per_sm: int | None = None,
         resident: int = 1,
+        cluster: int = 1,
+        aligned: tuple[tuple[Param, int], ...] = (),
+        choice: str = "",
     ) -> Launch:
         """The finished kernel, and how it is launched. Registers are such that a multiprocessor can hold ``resident``
         blocks."""
@@ -109,8 +120,8 @@ class DeviceKernel(Kernel):
             body = tirx.AttrStmt(bound, "thread_extent", count, body)
         function = tirx.PrimFunc(list(self._params.values()), body).with_attr("tirx.noalias", True)
         function = function.with_attr("opsgen.blocks_per_sm", resident)
-        grid = Grid(blocks, self.threads, shared if shared is not None else Extent.const(0), per_sm)
-        return Launch(self.name, function, tuple(self._params), when, grid)
+        grid = Grid(blocks, self.threads, shared if shared is not None else Extent.const(0), per_sm, cluster)
+        return Launch(self.name, function, tuple(self._params), when, grid, (), aligned, choice)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
-"""Maps on NVIDIA GPUs: elementwise values, broadcasts and gathers, a strip of the innermost dim a thread.
+"""Maps on NVIDIA GPUs: elementwise values, broadcasts and gathers, a few strips of the innermost dim a thread.
 
-The grid strides over the strips of all rows; neighbouring threads have neighbouring strips.
+Neighbouring threads have neighbouring strips, and all operands of a thread's strips are on their way before the first
+value is computed. Memory that is not aligned has a kernel with strips of one element.
 """
 
 from __future__ import annotations
@@ -8,47 +9,124 @@ from __future__ import annotations
 from tvm import tirx
 
 from opsgen.analysis import cost
-from opsgen.lowering.kernel import Launch
-from opsgen.lowering.statements import ceildiv, i64, mul
-from opsgen.lowering.to_tir import Scope
+from opsgen.lowering.kernel import Comparison, Launch, Param
+from opsgen.lowering.statements import Code, Expr, add, ceildiv, i64, mul
+from opsgen.lowering.to_tir import Memory, Scope
 from opsgen.schedules.common.positions import product_of, unflatten
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 
+from . import half_forms
+from .conditions import rest_of, undecided
 from .kernels import DeviceKernel
-from .strip import Emit, Strips, aligned, readable, width_for
+from .registers import Emit, Registers
+from .strip import alignment, readable, width_for
 
 
 def build(context: Context, config: Config) -> list[Launch]:
-    """One kernel for the group's stored values."""
-    group = context.group
-    kernel = DeviceKernel(context, "map", config["threads"])
-    dims = group.stored[0].dims
-    extents = {d: kernel.extent(d) for d in dims}
-    elements = cost.elements(context.partition.graph, dims)
-    if not dims:
-        with kernel.thread_tasks(i64(1)) as (_, body):
-            kernel.store_all(Scope(kernel, body, {}))
-        return [kernel.launch_on(elements)]
-    outer, last = dims[:-1], dims[-1]
-    loads = readable(kernel, group.stored, last, set(dims))
-    places = [p for node in group.stored for p in kernel.destinations(node) if p.dims[-1:] == (last,)]
-    width = width_for([*loads.values(), *places]) if places else 1
-    code = kernel.code
-    flag = aligned(code, [*loads.values(), *places], width) if width > 1 else None
-    strips = Strips(kernel, last, width, flag, loads if width > 1 else {})
-    in_row = code.bind(ceildiv(extents[last], width), "strips")
-    with kernel.thread_tasks(mul(product_of(extents, outer), in_row)) as (task, body):
-        row = body.bind(tirx.truncdiv(task, in_row), "row") if outer else i64(0)
-        start = body.bind((tirx.truncmod(task, in_row) if outer else task) * i64(width), "start")
-        scope = Scope(kernel, body, unflatten(body, row, outer, extents))
+    """One kernel for aligned memory, and one for any."""
+    if not context.group.stored[0].dims:
+        return [_single(context)]
+    best = _Map(context, config, "map", None)
+    if best.width == 1:
+        return [best.build((), "")]
+    choice = f"group{context.group.index}"
+    any_memory = _Map(context, config, "elements", 1).build((), choice)
+    rest = rest_of(context.partition.graph.extent(best.last), best.width)
+    whole = undecided((rest, "<=", 0)) if best.outer else ()
+    return [any_memory] if whole is None else [best.build(whole, choice), any_memory]
 
-        def element(here: Scope, emit: Emit) -> None:
-            kernel.store_all(here, lambda code, place, coords, value: emit(place, value))
 
-        strips.run(scope, start, extents[last], element)
-    rows = cost.elements(context.partition.graph, outer)
-    count = rows * ((context.partition.graph.extent(last) + (width - 1)) // width)
-    return [kernel.launch_on((count + (config["threads"] - 1)) // config["threads"], per_sm=config["per_sm"])]
+def _single(context: Context) -> Launch:
+    """The kernel for results without dims."""
+    kernel = DeviceKernel(context, "map", 32)
+    half_forms.use(kernel)
+    with kernel.thread_tasks(i64(1)) as (_, body):
+        kernel.store_all(Scope(kernel, body, {}))
+    return kernel.launch_on(cost.elements(context.partition.graph, ()))
+
+
+class _Map:
+    """The kernel for strips of ``width`` positions; None: as wide as they can be."""
+
+    def __init__(self, context: Context, config: Config, part: str, width: int | None) -> None:
+        self.group = context.group
+        self.config = config
+        self.kernel = kernel = DeviceKernel(context, part, config["threads"])
+        half_forms.use(kernel)
+        self.dims = self.group.stored[0].dims
+        self.extents = {d: kernel.extent(d) for d in self.dims}
+        *outer, self.last = self.dims
+        self.outer = tuple(outer)
+        self.loads = readable(kernel, self.group.stored, self.last, set(self.dims))
+        places = [p for node in self.group.stored for p in kernel.destinations(node) if p.dims[-1:] == (self.last,)]
+        self.memories = [*self.loads.values(), *places]
+        self.width = width or (width_for(self.memories) if places else 1)
+
+    def aligned(self) -> tuple[tuple[Param, int], ...]:
+        """What must be a multiple of so many bytes for whole strips to be moved at once."""
+        found: dict[Param, int] = {}
+        for m in self.memories:
+            address, strides = self.kernel.parameters_of(m)
+            for p in (address, *strides):
+                found[p] = max(found.get(p, 1), alignment(m, self.width))
+        return tuple((p, n) for p, n in found.items() if n > 1) if self.width > 1 else ()
+
+    def build(self, when: tuple[Comparison, ...], choice: str) -> Launch:
+        """The kernel; a thread has ``each`` strips, a block's width apart."""
+        kernel, config, width = self.kernel, self.config, self.width
+        each, threads = config["strips"], config["threads"]
+        code = kernel.code
+        in_row = code.bind(ceildiv(self.extents[self.last], width), "strips")
+        total = code.bind(mul(product_of(self.extents, self.outer), in_row), "total")
+        with kernel.tasks(ceildiv(total, threads * each)) as (task, body):
+            first = body.bind(add(task * i64(threads * each), kernel.thread), "first")
+            registers = Registers(kernel, body, self.last, width, each, self.loads)
+            whole: list[Expr] = []
+            places: list[tuple[Expr, Expr, Scope]] = []
+            for i in range(each):
+                strip = body.bind(add(first, i64(i * threads)), "strip")
+                row = body.bind(tirx.truncdiv(strip, in_row), "row") if self.outer else i64(0)
+                start = body.bind(mul(strip - row * in_row if self.outer else strip, i64(width)), "start")
+                scope = Scope(kernel, body, unflatten(body, row, self.outer, self.extents))
+                places.append((strip, start, scope))
+                fits = strip < total
+                if width > 1:
+                    fits = tirx.And(fits, start + i64(width) <= self.extents[self.last])
+                whole.append(body.bind(tirx.Cast("int32", fits), "whole"))
+                with body.when(tirx.NE(whole[i], tirx.IntImm("int32", 0))) as inside:
+                    registers.fetch(inside, i64(i), {**scope.coords, self.last: start})
+            for i, (strip, start, scope) in enumerate(places):
+                self.strip(body, scope, registers, i, whole[i], start, strip < total)
+        rows = cost.elements(kernel.graph, self.outer)
+        strips = rows * ((kernel.graph.extent(self.last) + (width - 1)) // width)
+        blocks = (strips + (threads * each - 1)) // (threads * each)
+        return kernel.launch_on(blocks, when, per_sm=config["per_sm"], aligned=self.aligned(), choice=choice)
+
+    def strip(
+        self, code: Code, scope: Scope, registers: Registers, number: int, whole: Expr, start: Expr, exists: Expr
+    ) -> None:
+        """A strip at once, or what there is of the last one of a row element by element."""
+
+        def element(here: Scope, emit: Emit, index: Expr) -> None:
+            self.kernel.store_all(here, lambda at, place, coords, value: emit(place, value))
+
+        with code.either(tirx.NE(whole, tirx.IntImm("int32", 0))) as (full, rest):
+            registers.run(scope.inner(full, {}), i64(number), start, element)
+            if self.width > 1:
+                with rest.when(exists) as some:
+                    left = some.bind(tirx.Min(i64(self.width), self.extents[self.last] - start), "left")
+                    with some.loop(left, "lane") as (lane, body):
+                        here = scope.inner(body, {self.last: body.bind(start + lane, self.last)}, {})
+                        element(here, _storing(here), lane)
+
+
+def _storing(here: Scope) -> Emit:
+    """Stores a value at the scope's position."""
+
+    def emit(place: Memory, value: Expr) -> None:
+        place.store(here.code, here.coords, value)
+
+    return emit
 
 
 SCHEDULE = Schedule(
@@ -56,8 +134,8 @@ SCHEDULE = Schedule(
     target="cuda",
     pattern="map",
     region="any map group",
-    knobs={"threads": (128, 256, 512), "per_sm": (8, 16, 32)},
+    knobs={"threads": (128, 256, 512), "strips": (1, 2, 4), "per_sm": (8, 16, 32, 64)},
     serves=lambda group, arch: True,
-    default=lambda group, arch: {"threads": 256, "per_sm": 16},
+    default=lambda group, arch: {"threads": 128, "strips": 2, "per_sm": 64},
     build=build,
 )

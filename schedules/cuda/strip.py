@@ -7,42 +7,23 @@ into registers, and results leave so. Elsewhere its elements are computed one by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 from tvm import tirx
 
 from opsgen.analysis.groups import is_transpose
-from opsgen.dsl.dtypes import compute_type
 from opsgen.dsl.tensor import At, Tensor
 from opsgen.lowering.kernel import Kernel
 from opsgen.lowering.statements import Code, Expr, add, i64, mul
-from opsgen.lowering.to_tir import Held, Memory, Scope, storage_name
+from opsgen.lowering.to_tir import Memory, Scope
 
 from .kernels import call
-
-Emit = Callable[[Memory, Expr], None]
-"""Stores a value of the element at hand in a memory."""
+from .registers import Emit, Registers, address, bytes_of
 
 Element = Callable[[Scope, Emit], None]
 """Computes one element, in a scope that has its position."""
-
-
-@dataclass(eq=False)
-class Kept(Memory):
-    """A row in shared memory, from ``base`` on."""
-
-    base: Expr = None
-
-    def offset(self, coords: Mapping[str, Expr]) -> Expr:
-        return add(self.base, super().offset(coords))
-
-
-def bytes_of(memory: Memory) -> int:
-    """Of an element, in memory."""
-    return memory.dtype.bytes
 
 
 def readable(
@@ -50,11 +31,11 @@ def readable(
     roots: Sequence[Tensor],
     dim: str,
     dims: set[str],
-    at_hand: Mapping[int, Memory | None] | None = None,
+    at_hand: Container[int] = (),
 ) -> dict[int, Memory]:
     """What the roots are computed from at their own position, and lies contiguous along ``dim``: memory by node id.
 
-    ``dims`` have positions; ``at_hand``: nodes that need not be computed, and the rows that some of them are kept in.
+    ``dims`` have positions; ``at_hand``: nodes by id that need not be computed.
     """
     found: dict[int, Memory] = {}
     stack, seen = list(roots), set[int]()
@@ -63,10 +44,7 @@ def readable(
         if id(n) in seen:
             continue
         seen.add(id(n))
-        if at_hand is not None and id(n) in at_hand:
-            row = at_hand[id(n)]
-            if row is not None:
-                found[id(n)] = row
+        if id(n) in at_hand:
             continue
         memory = kernel.memory(n)
         if memory is not None:
@@ -93,10 +71,10 @@ def alignment(memory: Memory, width: int) -> int:
 def aligned(code: Code, memories: Sequence[Memory], width: int) -> Expr:
     """Whether strips of all the memories can be moved at once: their addresses, and the steps from row to row."""
     wrong: Expr = i64(0)
-    for m in {id(m): m for m in memories if not isinstance(m, Kept)}.values():
-        address = call("int64", "opsgen_address", tirx.address_of(tirx.BufferLoad(m.buffer, [i64(0)])))
+    for m in {id(m): m for m in memories}.values():
+        first = call("int64", "opsgen_address", address(m.buffer, i64(0)))
         steps = [mul(m.strides[d], i64(bytes_of(m))) for d in m.dims[:-1]]
-        together = reduce(lambda a, b: a | b, steps, address)
+        together = reduce(lambda a, b: a | b, steps, first)
         bad = together & i64(alignment(m, width) - 1)
         wrong = bad if isinstance(wrong, tirx.IntImm) else wrong | bad
     return code.bind(tirx.Cast("int32", tirx.EQ(wrong, i64(0))), "aligned")
@@ -107,7 +85,7 @@ def move(code: Code, to: Any, to_at: Expr, source: Any, source_at: Expr, nbytes:
     piece = min(nbytes, 16)
     for start in range(0, nbytes, piece):
         step = i64(start // size)
-        places = (tirx.address_of(tirx.BufferLoad(b, [add(at, step)])) for b, at in ((to, to_at), (source, source_at)))
+        places = (address(b, add(at, step)) for b, at in ((to, to_at), (source, source_at)))
         code.call(f"opsgen_move{piece}", *places)
 
 
@@ -141,57 +119,10 @@ class Strips:
                 self._single(scope, body, body.bind(start + lane, dim), element)
 
     def _single(self, scope: Scope, code: Code, position: Expr, element: Element) -> None:
-        held: dict[int, Held] = {}
-        inside = scope.inner(code, {self.dim: position}, held)
-        for key, memory in self.loads.items():
-            if isinstance(memory, Kept):
-                inside.held[key] = self._from(memory, inside.coords, inside.coords)
+        inside = scope.inner(code, {self.dim: position}, {})
         element(inside, lambda place, value: place.store(inside.code, inside.coords, value))
 
-    def _from(self, memory: Memory, own: Mapping[str, Expr], at: Mapping[str, Expr]) -> Held:
-        """Loads at the element's own position; elsewhere the value is not held."""
-
-        def load(coords: Mapping[str, Expr]) -> Expr | None:
-            if any(coords.get(d, own.get(d)) is not own.get(d) for d in own):
-                return None
-            return memory.load(at)
-
-        return load
-
     def _at_once(self, scope: Scope, code: Code, start: Expr, element: Element) -> None:
-        dim, width = self.dim, self.width
-        first = {**scope.coords, dim: start}
-        registers: dict[int, Memory] = {}
-
-        def in_registers(memory: Memory, name: str) -> Memory:
-            buffer = code.local(storage_name(memory.dtype), width, name)
-            return Memory(name, (dim,), memory.dtype, buffer, {dim: i64(1)}, narrow=memory.narrow)
-
-        for key, memory in self.loads.items():
-            here = in_registers(memory, f"{memory.name}_strip")
-            offset = code.bind(memory.offset(first), "at")
-            move(code, here.buffer, i64(0), memory.buffer, offset, width * bytes_of(memory), bytes_of(memory))
-            registers[key] = here
-        results: dict[int, tuple[Memory, Memory]] = {}
-        with code.loop(width, "lane", "unrolled") as (lane, lanes):
-            inside = scope.inner(lanes, {dim: lanes.bind(start + lane, dim)}, {})
-            for key, here in registers.items():
-                inside.held[key] = self._from(here, inside.coords, {dim: lane})
-
-            def emit(place: Memory, value: Expr) -> None:
-                if place.dims[-1:] != (dim,):
-                    place.store(inside.code, inside.coords, value)
-                    return
-                if id(place) not in results:
-                    results[id(place)] = (place, in_registers(place, f"{place.name}_out"))
-                results[id(place)][1].store(inside.code, {dim: lane}, value)
-
-            element(inside, emit)
-        for place, here in results.values():
-            offset = code.bind(place.offset(first), "at")
-            move(code, place.buffer, offset, here.buffer, i64(0), width * bytes_of(place), bytes_of(place))
-
-
-def is_float32(node: Tensor) -> bool:
-    """Whether the node's values are float32 in registers, which is what rows kept in shared memory hold."""
-    return compute_type(node.dtype).name == "float32"
+        registers = Registers(self.kernel, code, self.dim, self.width, 1, self.loads)
+        registers.fetch(code, i64(0), {**scope.coords, self.dim: start})
+        registers.run(scope.inner(code, {}), i64(0), start, lambda here, emit, _: element(here, emit))

@@ -5,18 +5,20 @@ Totals are the same from run to run: who adds what to what depends on nothing bu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import tvm
 from tvm import tirx
 
 from opsgen.dsl.tensor import Reduce
-from opsgen.lowering.statements import Code, Expr, add, constant, i64
+from opsgen.lowering.statements import Code, Expr, add, constant, i64, mul, truncdiv
 from opsgen.lowering.to_tir import is_nan
 from opsgen.schedules.common.search import Search, is_search
 from opsgen.targets.cuda import WARP
 
-from .kernels import DeviceKernel, combine, exchange, rounds, synchronize
+from .kernels import DeviceKernel, combine, exchange, rounds, strided, synchronize
 
 Parts = tuple[Expr, ...]
 """What is reduced together: one value, or of a search the best value, its position and whether there is one."""
@@ -58,16 +60,44 @@ def parts_of(code: Code, r: Reduce, state: Any) -> Parts:
 
 
 class RowTeam:
-    """``size`` threads that lie side by side in the block: part of a warp, a warp, or several whole warps."""
+    """``size`` threads that lie side by side in the block: part of a warp, a warp, or several whole warps; or all those
+    of the ``cluster`` blocks of a cluster."""
 
-    def __init__(self, kernel: DeviceKernel, size: int) -> None:
+    def __init__(self, kernel: DeviceKernel, size: int, cluster: int = 1) -> None:
         self.kernel = kernel
         self.size = size
+        self.cluster = cluster
         self.teams = kernel.threads // size
         code = kernel.code
         self.rank = kernel.thread if self.teams == 1 else code.bind(tirx.truncmod(kernel.thread, i64(size)), "rank")
         self.number = i64(0) if self.teams == 1 else code.bind(tirx.truncdiv(kernel.thread, i64(size)), "team")
-        self._shared: dict[tuple[int, int], Any] = {}
+        self.block = i64(0) if cluster == 1 else code.bind(tirx.truncmod(kernel.block, i64(cluster)), "block")
+        self.rank_in_row = self.rank if cluster == 1 else code.bind(self.block * i64(size) + self.rank, "rank_in_row")
+        self._shared: dict[tuple[int, int, int], Any] = {}
+        self._turn: Expr = None  # whether the block's task is an odd one
+        self._phase: Expr = None  # of barriers for it
+        self.step: Expr = None  # from a block's task to its next
+
+    @contextmanager
+    def tasks(self, count: Expr) -> Iterator[tuple[Expr, Code]]:
+        """The tasks of the thread's team, or of all teams of its block, who do one of them together."""
+        kernel, code = self.kernel, self.kernel.code
+        first, step = (truncdiv(x, self.cluster) for x in (kernel.block, kernel.blocks))
+        self.step, count = code.bind(step, "step"), code.bind(count, "tasks")
+        loop = Code(scope="local")
+        with strided(loop, first, count, self.step, "task") as (task, body):
+            if self.cluster > 1:
+                turn = body.bind(tirx.Cast("int32", tirx.truncdiv(task, self.step)), "turn")
+                self._turn, self._phase = (
+                    turn & constant(1, "int32"),
+                    (turn >> constant(1, "int32")) & constant(1, "int32"),
+                )
+            yield task, body
+            if self.waits:
+                synchronize(body)  # before what the threads share is written for the next task
+        if self.cluster > 1:
+            code.call("opsgen_cluster_start")
+        code.statements.extend(loop.statements)
 
     @property
     def waits(self) -> bool:
@@ -82,22 +112,61 @@ class RowTeam:
         if not self.waits:
             return parts
         warps = self.size // WARP
-        buffers = [self._buffer(r, i, p.ty.dtype, warps) for i, p in enumerate(parts)]
+        buffers = [self._buffer(r, i, p.ty.dtype, warps * self.teams) for i, p in enumerate(parts)]
+        own = mul(self.number, i64(warps))
         lane = code.bind(tirx.truncmod(self.rank, i64(WARP)), "lane")
         with code.when(tirx.EQ(lane, i64(0))) as first:
             for buffer, part in zip(buffers, parts, strict=True):
-                first.store(buffer, part, tirx.truncdiv(self.rank, i64(WARP)))
+                first.store(buffer, part, add(own, tirx.truncdiv(self.rank, i64(WARP))))
         synchronize(code)
-        at = lane if warps == WARP else code.bind(tirx.truncmod(lane, i64(warps)), "at")
+        at = code.bind(add(own, lane if warps == WARP else tirx.truncmod(lane, i64(warps))), "at")
         parts = tuple(code.bind(tirx.BufferLoad(b, [at])) for b in buffers)
         for other in rounds(warps):
             parts = join(code, parts, tuple(code.bind(exchange(p, other)) for p in parts))
-        return parts
+        return parts if self.cluster == 1 else self._of_cluster(code, r, parts)
 
-    def _buffer(self, r: Reduce, part: int, dtype: str, warps: int) -> Any:
-        if (id(r), part) not in self._shared:
-            self._shared[id(r), part] = self.kernel.shared(dtype, warps, f"{r.op}_of_warps")
-        return self._shared[id(r), part]
+    def _of_cluster(self, code: Code, r: Reduce, parts: Parts) -> Parts:
+        """The total of all blocks: each sends its own to all.
+
+        Buffers and barriers alternate. Who sends for the next row but one has the totals of the next, and so has every
+        block begun with that and read those of this row.
+        """
+        buffers = [self._buffer(r, i, p.ty.dtype, 2 * self.cluster, "blocks") for i, p in enumerate(parts)]
+        barriers, odd = self._barriers(r), code.bind(tirx.Cast("int64", self._turn), "odd")
+        barrier = tirx.address_of(tirx.BufferLoad(barriers, [odd]))
+        base = code.bind(odd * i64(self.cluster), "base")
+        nbytes = self.cluster * sum(tvm.DataType(p.ty.dtype).bits // 8 for p in parts)
+        with code.when(tirx.EQ(self.rank, i64(0))) as first:
+            first.call("opsgen_barrier_expect", barrier, constant(nbytes, "int32"))
+        with code.when(self.rank < i64(self.cluster)) as each:
+            for buffer, part in zip(buffers, parts, strict=True):
+                place = tirx.address_of(tirx.BufferLoad(buffer, [add(base, self.block)]))
+                each.call("opsgen_cluster_send", place, part, barrier, tirx.Cast("int32", self.rank))
+        code.call("opsgen_barrier_wait", barrier, self._phase)
+
+        def of(block: int) -> Parts:
+            return tuple(code.bind(tirx.BufferLoad(b, [add(base, i64(block))])) for b in buffers)
+
+        total = of(0)
+        for block in range(1, self.cluster):
+            total = joining(r)(code, total, of(block))
+        return total
+
+    def _barriers(self, r: Reduce) -> Any:
+        """Two that complete when all blocks have sent; initialised before the first task."""
+        key = (id(r), 0, 2)
+        if key not in self._shared:
+            self._shared[key] = buffer = self.kernel.shared("uint64", 2, "arrived")
+            with self.kernel.code.when(tirx.EQ(self.rank, i64(0))) as first:
+                for i in range(2):
+                    first.call("opsgen_barrier_init", tirx.address_of(tirx.BufferLoad(buffer, [i64(i)])))
+        return self._shared[key]
+
+    def _buffer(self, r: Reduce, part: int, dtype: str, size: int, of: str = "warps") -> Any:
+        key = (id(r), part, int(of == "blocks"))
+        if key not in self._shared:
+            self._shared[key] = self.kernel.shared(dtype, size, f"{r.op}_of_{of}")
+        return self._shared[key]
 
 
 class ColumnTeam:

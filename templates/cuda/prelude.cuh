@@ -31,6 +31,19 @@ struct half {
   }
 };
 
+// bfloat16, likewise, as its bits: rounded to nearest even, NaN to a NaN.
+__device__ __forceinline__ ushort opsgen_bfloat16(float x) {
+  ushort bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+}
+
+// The bfloat16 of that number among those in the words.
+__device__ __forceinline__ float opsgen_of_words(const uint* words, int64_t number) {
+  uint word = words[number >> 1];
+  return __uint_as_float(number & 1 ? word & 0xffff0000u : word << 16);
+}
+
 // What TMA is told of a tensor, under the name that cuda.h has for it.
 struct alignas(64) CUtensorMap {
   unsigned long long opaque[16];
@@ -73,6 +86,35 @@ __device__ __forceinline__ double opsgen_sigmoid(double x) {
 __device__ __forceinline__ float opsgen_rsqrt(float x) { return 1.0f / sqrtf(x); }
 __device__ __forceinline__ double opsgen_rsqrt(double x) { return 1.0 / sqrt(x); }
 
+// Functions for results that are rounded to a half type; schedules/cuda/half_forms.py says how near they are.
+__device__ __forceinline__ float opsgen_power_of_two(float x) {  // flushes results below 2^-126 to 0
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float opsgen_reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float opsgen_half_exp(float x) { return opsgen_power_of_two(x * 1.4426950408889634f); }
+__device__ __forceinline__ float opsgen_half_sigmoid(float x) {
+  return opsgen_reciprocal(1.0f + opsgen_power_of_two(x * -1.4426950408889634f));
+}
+__device__ __forceinline__ float opsgen_half_one_plus_tanh(float u) {
+  float r = opsgen_reciprocal(1.0f + opsgen_power_of_two(u * -2.8853900817779268f));
+  return r + r;
+}
+__device__ __forceinline__ float opsgen_half_one_plus_erf(float u) {
+  float e = opsgen_power_of_two(u * u * -1.4426950408889634f);
+  float t = opsgen_reciprocal(fmaf(fabsf(u), 0.435f, 1.0f));
+  float p = fmaf(-0.15173389079134475f, t, 0.38379934898289786f);
+  p = fmaf(fmaf(fmaf(fmaf(p, t, 0.010134484165087249f), t, 0.2748430266520236f), t, 0.23699752016997966f), t,
+           0.24595586125612898f);
+  float y = p * (t * e);
+  return u < 0.0f ? y : 2.0f - y;
+}
+
 // Moves 16, 8, 4, 2 or 1 bytes at once, or sets them to zero; addresses are multiples of that. (By memcpy: through pointers to vectors,
 // nvcc 13.0 leaves arrays of narrower elements on the stack.)
 #define OPSGEN_MOVE(bytes)                                                                            \
@@ -85,6 +127,71 @@ OPSGEN_MOVE(8)
 OPSGEN_MOVE(4)
 OPSGEN_MOVE(2)
 OPSGEN_MOVE(1)
+
+// The same for an address in device memory that is a multiple of the `element` alone: in one move where it can be. Loads
+// and stores, of no more than 16 bytes.
+template <int bytes, int element>
+__device__ __forceinline__ void opsgen_load_any(void* to, const void* from) {
+  if (reinterpret_cast<uint64_t>(from) % bytes == 0) {
+    memcpy(to, __builtin_assume_aligned(from, bytes), bytes);
+  } else if (element < 4 && bytes >= 4 && reinterpret_cast<uint64_t>(from) % 4 == 0) {
+    _Pragma("unroll") for (int i = 0; i < bytes; i += 4)
+      memcpy(static_cast<char*>(to) + i, __builtin_assume_aligned(static_cast<const char*>(from) + i, 4), 4);
+  } else {
+    _Pragma("unroll") for (int i = 0; i < bytes; i += element)
+      memcpy(static_cast<char*>(to) + i, __builtin_assume_aligned(static_cast<const char*>(from) + i, element), element);
+  }
+}
+template <int bytes, int element>
+__device__ __forceinline__ void opsgen_store_any(void* to, const void* from) {
+  if (reinterpret_cast<uint64_t>(to) % bytes == 0) {
+    memcpy(__builtin_assume_aligned(to, bytes), from, bytes);
+  } else {
+    _Pragma("unroll") for (int i = 0; i < bytes; i += element)
+      memcpy(__builtin_assume_aligned(static_cast<char*>(to) + i, element), static_cast<const char*>(from) + i, element);
+  }
+}
+
+// The same into shared memory, where it is later: `opsgen_fetched` waits for all that the thread has asked for.
+template <int bytes, int element>
+__device__ __forceinline__ void opsgen_fetch_any(void* to, const void* from) {
+  uint at = static_cast<uint>(__cvta_generic_to_shared(to));
+  if (reinterpret_cast<uint64_t>(from) % bytes != 0) {
+    _Pragma("unroll") for (int i = 0; i < bytes; i += element)
+      memcpy(static_cast<char*>(to) + i, __builtin_assume_aligned(static_cast<const char*>(from) + i, element), element);
+  } else if constexpr (bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+  } else if constexpr (bytes >= 4) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(bytes) : "memory");
+  } else {
+    memcpy(to, __builtin_assume_aligned(from, bytes), bytes);
+  }
+}
+__device__ __forceinline__ void opsgen_fetched() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// Rounds `count` floats, an even number, to a half type.
+#define OPSGEN_NARROW(name, type)                                                                        \
+  template <int count>                                                                                   \
+  __device__ __forceinline__ void opsgen_round_##name(uint* words, const float* from) {                  \
+    _Pragma("unroll") for (int i = 0; i < count / 2; ++i)                                                \
+      asm("cvt.rn." type "x2.f32 %0, %1, %2;" : "=r"(words[i]) : "f"(from[2 * i + 1]), "f"(from[2 * i])); \
+  }
+OPSGEN_NARROW(bfloat16, "bf16")
+OPSGEN_NARROW(float16, "f16")
+
+// Keeps the compiler from holding what it made of these values until now: it makes it again, in fewer registers.
+__device__ __forceinline__ void opsgen_hold(uint& x) { asm volatile("" : "+r"(x)); }
+__device__ __forceinline__ void opsgen_hold(int& x) { asm volatile("" : "+r"(x)); }
+__device__ __forceinline__ void opsgen_hold(float& x) { asm volatile("" : "+f"(x)); }
+__device__ __forceinline__ void opsgen_hold(double& x) { asm volatile("" : "+d"(x)); }
+__device__ __forceinline__ void opsgen_hold(ushort& x) { asm volatile("" : "+h"(x)); }
+__device__ __forceinline__ void opsgen_hold(half& x) { asm volatile("" : "+h"(x.bits)); }
+template <typename T>
+__device__ __forceinline__ void opsgen_hold(T&) {}
+template <int count, typename T>
+__device__ __forceinline__ void opsgen_hold_all(T* x) {
+  _Pragma("unroll") for (int i = 0; i < count; ++i) opsgen_hold(x[i]);
+}
 
 __device__ __forceinline__ int64_t opsgen_address(const void* p) { return reinterpret_cast<int64_t>(p); }
 __device__ __forceinline__ int64_t opsgen_blocks() { return gridDim.x; }
@@ -267,3 +374,48 @@ OPSGEN_LOAD_MATRICES(opsgen_load_transposed, ".trans")
 
 // The threads of a warp wait for each other, and see each other's shared memory.
 __device__ __forceinline__ void opsgen_synchronize_warp() { __syncwarp(); }
+
+// Blocks of a cluster (from sm_90 on) send each other values, whose arrival completes a phase of a barrier in the
+// receiver's shared memory. (Not barrier.cluster, which waits for all stores to device memory before.)
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ uint opsgen_shared(const void* p) { return static_cast<uint>(__cvta_generic_to_shared(p)); }
+__device__ __forceinline__ void opsgen_barrier_init(uint64_t* barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(opsgen_shared(barrier)) : "memory");
+}
+// All threads of the cluster, after the barriers of all its blocks are initialised.
+__device__ __forceinline__ void opsgen_cluster_start() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// By one thread, once a phase: the bytes that complete it.
+__device__ __forceinline__ void opsgen_barrier_expect(uint64_t* barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(opsgen_shared(barrier)), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void opsgen_barrier_wait(uint64_t* barrier, int phase) {
+  uint done;
+  do {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(opsgen_shared(barrier)), "r"(phase)
+        : "memory");
+  } while (!done);
+}
+// To the same place in the shared memory of another block.
+template <typename T>
+__device__ __forceinline__ void opsgen_cluster_send(T* place, T value, uint64_t* barrier, int block) {
+  uint at, signal;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(opsgen_shared(place)), "r"(block));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(signal) : "r"(opsgen_shared(barrier)), "r"(block));
+  if constexpr (sizeof(T) == 8) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(at),
+                 "l"(opsgen_as<int64_t>(value)), "r"(signal)
+                 : "memory");
+  } else {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(at),
+                 "r"(opsgen_as<int>(value)), "r"(signal)
+                 : "memory");
+  }
+}
+#endif

@@ -29,6 +29,13 @@ def columns_total(x: og.Tensor["n", "m"], y: og.Tensor["m", "k"]):
     return og.dot(og.exp(x), y + 1.0, over="m") * og.sum(y, over="m")
 
 
+@og.op
+def half_functions(x: og.Tensor["n"]):
+    """What has a form of its own where results are of half types."""
+    gelu = x * (1.0 + og.erf(x))
+    return og.results(exp=og.exp(x), sigmoid=og.sigmoid(x), gelu=gelu, tanh=1.0 + og.tanh(x))
+
+
 def check(lib: Any, op: Op, given: dict[str, Any], convert: Convert = lambda x: x, back: Convert = lambda x: x) -> None:
     """Calls the library with what ``convert`` makes of the arrays, and judges what ``back`` makes of the results."""
     absent = {p.name: None for p in op.parameters if p.spec and p.name not in given}
@@ -58,8 +65,8 @@ def calls(name: str, dtype: str) -> Iterator[dict[str, Any]]:
             yield {**arrays.arguments(op, absent, lead, sizes, dtype), **attributes}
 
 
-LONG_ROWS = (1023, 1024, 1025, 4099, 16384, 30011, 60001)
-"""Around what a warp, a block, and a block's shared memory take."""
+LONG_ROWS = (64, 1023, 1024, 1025, 2048, 4099, 16384, 30011, 32768, 60001, 65536, 131080, 300007)
+"""What parts of warps, warps, blocks and clusters take, and what is split among blocks; aligned, and not."""
 
 TILES = ((1, 300, 257), (7, 1000, 65), (8, 64, 129), (9, 65, 63), (64, 64, 64), (65, 17, 129), (129, 128, 127))
 LARGE_TILES = ((1501, 33, 1409), (2048, 64, 1056))
@@ -97,7 +104,11 @@ def user_calls(name: str, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
         "adaptive_pool": [{"x": r(2, 6, 8)}, {"x": r(1, 33, 2)}],
         "product": [{"a": r(2, 9, 33), "b": r(33, 70)}, {"a": r(3, 17), "b": r(17, 1)}, {"a": r(70, 1), "b": r(1, 65)}],
         "matrix_vector": [{"a": r(17, 65), "x": r(65)}, {"a": r(2, 1025), "x": r(1025)}],
-        "extremes": [{"x": r(3, 37)}, {"x": r(1, 1)}, {"x": r(2, 1500)}, {"x": with_nan(r(5, 70))}],
+        "extremes": [
+            *({"x": r(*shape)} for shape in ((3, 37), (1, 1), (2, 1500), (3, 2048), (2, 40000), (2, 150001))),
+            {"x": with_nan(r(5, 70))},
+            {"x": np.zeros((3, 67), np.float32)},  # the first of equal ones, whichever thread has it
+        ],
         "scaled": [{"x": r(3, 37), "factor": 0.5}],
         "bytes_sum": [{"x": rng.integers(-128, 127, (3, 44)).astype(np.int8)}],
     }

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <ucontext.h>
 
+#include <utility>
 #include <vector>
 
 #define __global__
@@ -179,6 +180,46 @@ template <typename T>
 T opsgen_rsqrt(T x) {
   return T(1) / sqrt(x);
 }
+inline ushort opsgen_bfloat16(float x) {
+  uint bits = opsgen_as<uint>(x);
+  return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+inline ushort opsgen_float16(float x) { return opsgen_as<ushort>(half(x)); }
+template <int count, typename T>
+void opsgen_hold_all(T*) {}
+inline float opsgen_of_words(const uint* words, int64_t number) {
+  return opsgen_as<float>(number & 1 ? words[number >> 1] & 0xffff0000u : words[number >> 1] << 16);
+}
+#define OPSGEN_NARROW(name)                                                                                 \
+  template <int count>                                                                                     \
+  void opsgen_round_##name(uint* words, const float* from) {                                               \
+    for (int i = 0; i < count; i += 2) words[i / 2] = opsgen_##name(from[i]) | opsgen_##name(from[i + 1]) << 16; \
+  }
+OPSGEN_NARROW(bfloat16)
+OPSGEN_NARROW(float16)
+template <int bytes, int element>
+void opsgen_load_any(void* to, const void* from) {
+  memcpy(to, from, bytes);
+}
+template <int bytes, int element>
+void opsgen_store_any(void* to, const void* from) {
+  memcpy(to, from, bytes);
+}
+// What the GPU fetches later is wrong until then here, too.
+inline std::vector<std::vector<std::pair<void*, std::vector<char>>>> fetches(1024);
+template <int bytes, int element>
+void opsgen_fetch_any(void* to, const void* from) {
+  const char* first = static_cast<const char*>(from);
+  fetches[emulator::thread.x].push_back({to, std::vector<char>(first, first + bytes)});
+}
+inline void opsgen_fetched() {
+  for (auto& [to, what] : fetches[emulator::thread.x]) memcpy(to, what.data(), what.size());
+  fetches[emulator::thread.x].clear();
+}
+inline float opsgen_half_exp(float x) { return expf(x); }
+inline float opsgen_half_sigmoid(float x) { return opsgen_sigmoid(x); }
+inline float opsgen_half_one_plus_tanh(float u) { return static_cast<float>(1 + tanh(static_cast<double>(u))); }
+inline float opsgen_half_one_plus_erf(float u) { return static_cast<float>(erfc(-static_cast<double>(u))); }
 #define OPSGEN_MOVE(bytes)                                                                            \
   inline void opsgen_clear##bytes(void* to) { memset(to, 0, bytes); }                                  \
   inline void opsgen_move##bytes(void* to, const void* from) {                                         \

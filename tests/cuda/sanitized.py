@@ -30,12 +30,14 @@ def halves() -> None:
 
 
 def rows() -> None:
-    """Reductions over rows that a warp has, a block, and more than its shared memory."""
+    """Reductions over rows that a part of a warp has, a warp, a block, a cluster, and blocks that take a part each."""
     lib = og.load(Path(sys.argv[1]) / "bfloat16.so")
     for name, count in ROWS.items():
         for given, _ in zip(cases.calls(name, "bfloat16"), range(count), strict=False):
             check(lib, cases.OPS[name], given)
-    for given, _ in zip(cases.long_calls("softmax", "bfloat16", (1024, 4099, 70001)), range(3), strict=False):
+    for given, _ in zip(
+        cases.long_calls("softmax", "bfloat16", (1024, 4099, 20000, 65536, 70001, 300007)), range(6), strict=False
+    ):
         check(lib, cases.OPS["softmax"], given)
 
 

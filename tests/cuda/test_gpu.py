@@ -48,6 +48,8 @@ def write(name: str, path: Path, target: str) -> None:
         build(float8.OPS, path, target)
     elif name == "integers":
         build(integer_products.OPS, path, target)
+    elif name == "half_functions":
+        build([cases.half_functions], path, target, ["float16", "bfloat16"])
     elif name == "ptx":
         build(cases.OPS["softmax"], path, "cuda/compute_80")
     elif name == "attention":
@@ -58,7 +60,7 @@ def write(name: str, path: Path, target: str) -> None:
         build(cases.items(list(cases.OPS)), path, target, [name])
 
 
-LIBRARIES = (*DTYPES, "users", "attention", "half_attention", "ptx", "float8", "integers")
+LIBRARIES = (*DTYPES, "users", "half_functions", "attention", "half_attention", "ptx", "float8", "integers")
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +194,35 @@ def test_results_stay_on_the_device_and_in_the_callers_memory(library: Callable[
     assert lib.softmax(x).device == x.device
     with pytest.raises(og.errors.CallError, match=r"E4007: softmax: 'out' is written to and overlaps"):
         lib.softmax(x, out=x)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_functions_for_half_results(library: Callable[[str], Any], dtype: str) -> None:
+    """All numbers of a half type: within a rounding of the value, and 2^-17 of it for the function."""
+    import torch
+
+    kind = getattr(torch, dtype)
+    every = torch.arange(-(2**15), 2**15, device="cuda").to(torch.int16).view(kind)
+    x = every[every.isfinite()]
+    wide, unit = x.double(), 2.0**-11 if dtype == "float16" else 2.0**-8
+    erfc = torch.special.erfc(-wide)
+    expected = {
+        "exp": torch.exp(wide),
+        "sigmoid": torch.sigmoid(wide),
+        "gelu": wide * erfc,
+        "tanh": 2 / (1 + torch.exp(-2 * wide)),
+    }
+    found = library("half_functions").half_functions(x)._asdict()
+    for name, value in expected.items():
+        got = found[name].double()
+        least = 2.0**-25 if dtype == "float16" else 2.0**-126  # halves round to that, or float32 is flushed
+        largest = torch.finfo(kind).max
+        # Half the distance of neighbours: of the power of two below the value.
+        spacing = unit * torch.exp2(torch.floor(torch.log2(value.abs().clamp(min=2.0**-200))))
+        near = (got - value).abs() <= spacing + 2.0**-17 * value.abs() + least
+        beyond = (value.abs() >= largest) & (got.abs() >= largest) & (got.sign() == value.sign())
+        wrong = ~(near | beyond)
+        assert not wrong.any(), f"{name}({wide[wrong][0].item()}): {got[wrong][0].item()}, not {value[wrong][0].item()}"
 
 
 def test_the_callers_stream(library: Callable[[str], Any]) -> None:

@@ -1,41 +1,79 @@
-extern "C" __global__ void __launch_bounds__(256, 1) gelu_sm_80_g0_map(int64_t rows, ushort* __restrict__ input_x_data, ushort* __restrict__ result_out_data) {
-  int aligned = ((int)(((opsgen_address((&(input_x_data[(int64_t)0]))) & (int64_t)15) | (opsgen_address((&(result_out_data[(int64_t)0]))) & (int64_t)15)) == (int64_t)0));
+extern "C" __global__ void __launch_bounds__(128, 1) gelu_sm_80_g0_map(ushort* __restrict__ result_out_data, ushort* __restrict__ input_x_data, int64_t rows) {
   int64_t strips = ((rows + (int64_t)7) / (int64_t)8);
-  int64_t first = ((((int64_t)((int)blockIdx.x)) * (int64_t)256) + ((int64_t)((int)threadIdx.x)));
-  int64_t step = (opsgen_blocks() * (int64_t)256);
-  for (int64_t task = first; task < strips; task += step) {
-    int64_t start = (task * (int64_t)8);
-    if ((aligned != 0) && ((start + (int64_t)8) <= rows)) {
-      alignas(16) ushort x_strip_ptr[8];
+  int64_t tasks = ((strips + (int64_t)255) / (int64_t)256);
+  int64_t step = opsgen_blocks();
+  for (int64_t task = ((int64_t)((int)blockIdx.x)); task < tasks; task += step) {
+    int64_t first = ((task * (int64_t)256) + ((int64_t)((int)threadIdx.x)));
+    alignas(16) uint x_strip_ptr[8];
+    int64_t start = (first * (int64_t)8);
+    int whole = ((int)((first < strips) && ((start + (int64_t)8) <= rows)));
+    if (whole != 0) {
       opsgen_move16((&(x_strip_ptr[(int64_t)0])), (&(input_x_data[start])));
-      alignas(16) ushort out_out_ptr[8];
+    }
+    int64_t strip = (first + (int64_t)128);
+    int64_t start_1 = (strip * (int64_t)8);
+    int whole_1 = ((int)((strip < strips) && ((start_1 + (int64_t)8) <= rows)));
+    if (whole_1 != 0) {
+      opsgen_move16((&(x_strip_ptr[(int64_t)4])), (&(input_x_data[start_1])));
+    }
+    if (whole != 0) {
+      alignas(16) float out_out_ptr[8];
       #pragma unroll
       for (int64_t lane = (int64_t)0; lane < (int64_t)8; ++lane) {
         int64_t rows_1 = (start + lane);
-          uint v_ = ((uint)x_strip_ptr[lane]) << (uint)16;
-        float x = opsgen_as<float>(v_);
+        float x = opsgen_of_words((&(x_strip_ptr[(int64_t)0])), lane);
         float t = (0x1p-1f/*5.000000e-01*/ * x);
         float t_1 = (x * 0x1.6a09e667f3bcdp-1f/*7.071068e-01*/);
-        float t_2 = erff(t_1);
-        float t_3 = (0x1p+0f/*1.000000e+00*/ + t_2);
-        float t_4 = (t * t_3);
-        uint t_5 = opsgen_as<uint>(t_4);
-        out_out_ptr[lane] = ((ushort)(((opsgen_as<int>(t_4) & 2147483647) > 2139095040) ? ((t_5 >> (uint)16) | (uint)64) : (((t_5 + (uint)32767) + ((t_5 >> (uint)16) & (uint)1)) >> (uint)16)));
+        float t_2 = opsgen_half_one_plus_erf(t_1);
+        float t_3 = (t * t_2);
+        out_out_ptr[lane] = t_3;
       }
-      opsgen_move16((&(result_out_data[start])), (&(out_out_ptr[(int64_t)0])));
+      alignas(16) uint out_words_ptr[4];
+      opsgen_round_bfloat16<8>((&(out_words_ptr[(int64_t)0])), (&(out_out_ptr[(int64_t)0])));
+      opsgen_move16((&(result_out_data[start])), (&(out_words_ptr[(int64_t)0])));
     } else {
-      int64_t left = min((int64_t)8, (rows - start));
-      for (int64_t lane_1 = (int64_t)0; lane_1 < left; ++lane_1) {
-        int64_t rows_2 = (start + lane_1);
-          uint v__1 = ((uint)input_x_data[rows_2]) << (uint)16;
-        float x_1 = opsgen_as<float>(v__1);
-        float t_6 = (0x1p-1f/*5.000000e-01*/ * x_1);
-        float t_7 = (x_1 * 0x1.6a09e667f3bcdp-1f/*7.071068e-01*/);
-        float t_8 = erff(t_7);
-        float t_9 = (0x1p+0f/*1.000000e+00*/ + t_8);
-        float t_10 = (t_6 * t_9);
-        uint t_11 = opsgen_as<uint>(t_10);
-        result_out_data[rows_2] = ((ushort)(((opsgen_as<int>(t_10) & 2147483647) > 2139095040) ? ((t_11 >> (uint)16) | (uint)64) : (((t_11 + (uint)32767) + ((t_11 >> (uint)16) & (uint)1)) >> (uint)16)));
+      if (first < strips) {
+        int64_t left = min((int64_t)8, (rows - start));
+        for (int64_t lane_1 = (int64_t)0; lane_1 < left; ++lane_1) {
+          int64_t rows_2 = (start + lane_1);
+            uint v_ = ((uint)input_x_data[rows_2]) << (uint)16;
+          float x_1 = opsgen_as<float>(v_);
+          float t_4 = (0x1p-1f/*5.000000e-01*/ * x_1);
+          float t_5 = (x_1 * 0x1.6a09e667f3bcdp-1f/*7.071068e-01*/);
+          float t_6 = opsgen_half_one_plus_erf(t_5);
+          float t_7 = (t_4 * t_6);
+          result_out_data[rows_2] = opsgen_bfloat16(t_7);
+        }
+      }
+    }
+    if (whole_1 != 0) {
+      alignas(16) float out_out_ptr_1[8];
+      #pragma unroll
+      for (int64_t lane_2 = (int64_t)0; lane_2 < (int64_t)8; ++lane_2) {
+        int64_t rows_3 = (start_1 + lane_2);
+        float x_2 = opsgen_of_words((&(x_strip_ptr[(int64_t)0])), ((int64_t)8 + lane_2));
+        float t_8 = (0x1p-1f/*5.000000e-01*/ * x_2);
+        float t_9 = (x_2 * 0x1.6a09e667f3bcdp-1f/*7.071068e-01*/);
+        float t_10 = opsgen_half_one_plus_erf(t_9);
+        float t_11 = (t_8 * t_10);
+        out_out_ptr_1[lane_2] = t_11;
+      }
+      alignas(16) uint out_words_ptr_1[4];
+      opsgen_round_bfloat16<8>((&(out_words_ptr_1[(int64_t)0])), (&(out_out_ptr_1[(int64_t)0])));
+      opsgen_move16((&(result_out_data[start_1])), (&(out_words_ptr_1[(int64_t)0])));
+    } else {
+      if (strip < strips) {
+        int64_t left_1 = min((int64_t)8, (rows - start_1));
+        for (int64_t lane_3 = (int64_t)0; lane_3 < left_1; ++lane_3) {
+          int64_t rows_4 = (start_1 + lane_3);
+            uint v__1 = ((uint)input_x_data[rows_4]) << (uint)16;
+          float x_3 = opsgen_as<float>(v__1);
+          float t_12 = (0x1p-1f/*5.000000e-01*/ * x_3);
+          float t_13 = (x_3 * 0x1.6a09e667f3bcdp-1f/*7.071068e-01*/);
+          float t_14 = opsgen_half_one_plus_erf(t_13);
+          float t_15 = (t_12 * t_14);
+          result_out_data[rows_4] = opsgen_bfloat16(t_15);
+        }
       }
     }
   }
