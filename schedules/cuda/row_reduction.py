@@ -91,7 +91,7 @@ SCHEDULE = Schedule(
     default=lambda group, arch: {
         "held_registers": 32,
         "resident_threads": 1024,
-        "staged_threads": 512,
+        "staged_threads": 1024,
         "staged_vectors": 4,
         "few_rows": 512,
         "warp_length": 1024,
