@@ -278,3 +278,12 @@ def test_proof_of_what_does_not_separate(opsgen: Command) -> None:
 def test_proof_of_every_op(name: str) -> None:
     found = inspect(all_ops()[name], "proof")
     assert not CONTROL.search(found)
+    plain = "no chain: no reduction needs another one over the same dims"
+    if "attention" in name or name in ("softmax", "log_softmax"):
+        assert "chain over " in found
+    elif name in ("layer_norm", "add_layer_norm"):
+        assert "needs r1 finished" in found
+    elif name in ("rms_norm", "gelu", "linear", "embedding", "scatter_add"):
+        assert plain in found
+    else:
+        assert any(said in found for said in (plain, "chain over ", "finished"))
