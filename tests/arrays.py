@@ -51,6 +51,15 @@ def arguments(
     return {p.name: {**given, **scalars}[p.name] for p in op.parameters if p.name in given or p.name in scalars}
 
 
+INTEGERS = {"groups": (1, 4), "ignore_index": (-100, 1)}
+"""Values for attributes that are integers, by name."""
+
+
+def choices(attribute: Any) -> tuple[Any, ...]:
+    """Values of an attribute to test: all that it may have, or some of an integer's."""
+    return attribute.choices or ((False, True) if attribute.type == "bool" else INTEGERS[attribute.name])
+
+
 LAYOUTS = ("dense", "transposed", "expanded", "negative", "offset", "misaligned", "sliced", "stepped")
 
 

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..dsl import Op
+    from .add import add
     from .add_layer_norm import add_layer_norm
     from .add_rms_norm import add_rms_norm
     from .alibi_attention import alibi_attention
     from .attention import attention
     from .block_sparse_attention import block_sparse_attention
     from .causal_attention import causal_attention
+    from .cross_entropy import cross_entropy
     from .cumulative_sum import cumulative_sum
     from .elu import elu
     from .embedding import embedding
@@ -29,20 +31,24 @@ if TYPE_CHECKING:
     from .gather import gather
     from .geglu import geglu
     from .gelu import gelu
+    from .group_norm import group_norm
     from .grouped_linear import grouped_linear
     from .hard_sigmoid import hard_sigmoid
     from .hard_swish import hard_swish
     from .int8_linear import int8_linear
     from .layer_norm import layer_norm
+    from .layer_scale import layer_scale
     from .leaky_relu import leaky_relu
     from .linear import linear
     from .log_softmax import log_softmax
     from .masked_attention import masked_attention
     from .masked_mean_pool import masked_mean_pool
+    from .mul import mul
     from .one_hot import one_hot
     from .paged_attention import paged_attention
     from .reglu import reglu
     from .relu import relu
+    from .residual_scale import residual_scale
     from .rms_norm import rms_norm
     from .scaled_dot_product_attention import scaled_dot_product_attention
     from .scatter_add import scatter_add
@@ -57,6 +63,7 @@ if TYPE_CHECKING:
     from .varlen_attention import varlen_attention
 
 __all__ = [
+    "add",
     "add_layer_norm",
     "add_rms_norm",
     "alibi_attention",
@@ -64,6 +71,7 @@ __all__ = [
     "attention",
     "block_sparse_attention",
     "causal_attention",
+    "cross_entropy",
     "cumulative_sum",
     "elu",
     "embedding",
@@ -73,20 +81,24 @@ __all__ = [
     "gather",
     "geglu",
     "gelu",
+    "group_norm",
     "grouped_linear",
     "hard_sigmoid",
     "hard_swish",
     "int8_linear",
     "layer_norm",
+    "layer_scale",
     "leaky_relu",
     "linear",
     "log_softmax",
     "masked_attention",
     "masked_mean_pool",
+    "mul",
     "one_hot",
     "paged_attention",
     "reglu",
     "relu",
+    "residual_scale",
     "rms_norm",
     "scaled_dot_product_attention",
     "scatter_add",

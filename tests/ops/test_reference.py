@@ -19,15 +19,16 @@ _DIMS = (
     *("hidden", "columns", "vocab", "in_features", "out_features"),
     *("batch", "heads", "queries", "keys", "head_dim", "value_dim", "length"),
     *("entries", "destinations", "classes", "sources", "wanted"),
+    *("channels", "pixels"),
 )
 SIZES = [
     dict(zip(_DIMS, sizes))
     for sizes in (
-        (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
-        (13, 17, 11, 3, 8, 2, 3, 5, 7, 5, 3, 7, 11, 5, 7, 19, 3),
-        (129, 257, 101, 65, 33, 3, 1, 2, 33, 17, 19, 31, 33, 17, 65, 129, 40),
-        (0, 0, 5, 0, 4, 2, 2, 3, 0, 3, 2, 0, 3, 4, 3, 0, 2),
-        (2, 2, 2, 4, 0, 0, 2, 0, 3, 0, 2, 2, 4, 2, 2, 3, 0),
+        (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 8, 1),
+        (13, 17, 11, 3, 8, 2, 3, 5, 7, 5, 3, 7, 11, 5, 7, 19, 3, 12, 5),
+        (129, 257, 101, 65, 33, 3, 1, 2, 33, 17, 19, 31, 33, 17, 65, 129, 40, 36, 33),
+        (0, 0, 5, 0, 4, 2, 2, 3, 0, 3, 2, 0, 3, 4, 3, 0, 2, 8, 0),
+        (2, 2, 2, 4, 0, 0, 2, 0, 3, 0, 2, 2, 4, 2, 2, 3, 0, 0, 3),
     )
 ]
 
@@ -39,8 +40,7 @@ OPS = [op for op in all_ops().values() if not {"kv_heads", "offsets"} & set(op.d
 def attribute_choices(op: Op) -> list[dict[str, Any]]:
     """Every combination of an op's attributes."""
     attributes = [p for p in op.parameters if p.role == "attribute"]
-    assert all(p.choices or p.type == "bool" for p in attributes)
-    choices = [p.choices or (False, True) for p in attributes]
+    choices = [arrays.choices(p) for p in attributes]
     return [dict(zip([p.name for p in attributes], values)) for values in itertools.product(*choices)]
 
 
@@ -166,5 +166,5 @@ def test_what_padding_holds_does_not_reach_the_mean() -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_results_have_the_type_of_the_inputs(op: Op, dtype: str) -> None:
-    declared = {"int8_linear": "bfloat16", "fp8_linear": "bfloat16"}
+    declared = {"int8_linear": "bfloat16", "fp8_linear": "bfloat16", "cross_entropy": "float32"}
     assert {r.dtype.name for r in op.trace(getattr(og, dtype)).results} == {declared.get(op.name, dtype)}

@@ -42,6 +42,7 @@ _FEW_OF = {
     "vocab": (5, 1, 33),
     "entries": (5, 1, 33),
     "destinations": (5, 1, 33),
+    "channels": (12, 4, 36),
 }
 
 
@@ -61,8 +62,7 @@ def sizes_of(op: Op) -> list[tuple[tuple[int, ...], dict[str, int]]]:
 
 def attribute_choices(op: Op) -> list[dict[str, Any]]:
     named = [p for p in op.parameters if p.role == "attribute"]
-    assert all(p.choices or p.type == "bool" for p in named)
-    choices = [p.choices or (False, True) for p in named]
+    choices = [arrays.choices(p) for p in named]
     return [dict(zip([p.name for p in named], chosen)) for chosen in itertools.product(*choices)]
 
 
