@@ -34,9 +34,9 @@ DIMS = (
 )
 INDEXED = ("vocab", "entries", "destinations", "classes")
 """Dims along which integers are positions."""
-# Ops with groups of heads or of rows need offsets or tables that fit: their tests draw these; all else that they are
-# made of stands in the other ops too.
-OPS = {name: op for name, op in all_ops().items() if not {"kv_heads", "experts"} & set(op.dims)}
+# Ops with groups of heads, rows or channels need sizes or tables that fit: their tests draw these; all else that they
+# are made of stands in the other ops too.
+OPS = {name: op for name, op in all_ops().items() if not {"kv_heads", "experts", "channels"} & set(op.dims)}
 
 SIZES = {
     "ones": (1,) * 18,
