@@ -18,7 +18,7 @@ from ..dsl.dtypes import DType, compute_type
 from ..dsl.extent import Extent
 from ..dsl.op import Graph, Result
 from ..dsl.tensor import Input, Scalar, Tensor, walk
-from .statements import Code, Expr, function, i64, mul, pointer, truncdiv, variable_name, view
+from .statements import Code, Expr, function, i64, known, mul, pointer, truncdiv, variable_name, view
 from .to_tir import Environment, Memory, Scope, storage_name
 from .vector_math import Function
 
@@ -135,6 +135,7 @@ class Kernel(Environment):
         self.code = Code()
         self._params: dict[Param, Any] = {}
         self._memory: dict[tuple[str, str], Memory] = {}
+        self._nothing: Any = None
         self._views: list[tuple[Any, Any]] = []
 
     # -- parameters ----------------------------------------------------------------------------------------------------
@@ -149,7 +150,18 @@ class Kernel(Environment):
         return extent.fold(lambda n: self._param(Param("dim", n), n, "int64"), i64, lambda op, a, b: forms[op](a, b))
 
     def extent(self, dim: str) -> Expr:
-        return self.expr(self.graph.extent(dim))
+        """The dim's extent. One that is bound to 0 comes out of memory all the same: TVM refuses a division by the
+        number 0, even where it is never done."""
+        found = self.expr(self.graph.extent(dim))
+        if known(found) != 0:
+            return found
+        if self._nothing is None:
+            first = Code(scope=self.code.scope)
+            buffer = first.local("int64", 1, "nothing")
+            first.store(buffer, i64(0), i64(0))
+            self._nothing = first.bind(tirx.BufferLoad(buffer, [i64(0)]), "nothing")
+            self.code.statements[:0] = first.statements
+        return self._nothing
 
     def scalar(self, node: Scalar) -> Expr:
         dtype = scalar_type(self.graph)

@@ -153,6 +153,20 @@ def test_a_dim_is_bound_to_a_size(value: object) -> None:
         og.compile(softmax, dims={"columns": value})  # type: ignore[dict-item]
 
 
+@pytest.mark.parametrize("target", ["x86", "cuda/sm_80"])
+@pytest.mark.parametrize(("rows", "columns"), [(0, 3), (3, 0)])
+def test_dims_bound_to_0(target: str, rows: int, columns: int, tmp_path: Path) -> None:
+    @og.op
+    def product(a: og.Tensor["rows", "k"], b: og.Tensor["k", "columns"], c: og.Tensor["columns"]):
+        return og.results(y=og.dot(a, b, over="k") + c, z=a * 2.0)
+
+    build(product, tmp_path / "a.so", target, dims={"rows": rows, "columns": columns})
+    if target == "x86":
+        given = (np.ones(s, np.float32) for s in ((rows, 5), (5, columns), (columns,)))
+        y, z = og.load(tmp_path / "a.so").product(*given)
+        assert y.shape == (rows, columns) and np.array_equal(z, np.full((rows, 5), 2.0, np.float32))
+
+
 def test_a_dim_bound_to_zero() -> None:
     lib = og.compile(softmax, dims={"columns": 0})
     assert lib.softmax(np.empty((3, 0), np.float32)).shape == (3, 0)
