@@ -20,6 +20,53 @@ from opsgen.dsl.trace import ROWS
 Array = NDArray[Any]
 
 
+def _sizes(names: str, *sizes: tuple[int, ...]) -> list[dict[str, int]]:
+    return [dict(zip(names.split(), s, strict=True)) for s in sizes]
+
+
+_ROPE = ((1, 2, 1), (3, 10, 5), (2, 33, 16), (3, 5, 1), (0, 6, 3))
+_QUANTIZED = ((1, 1), (15, 3), (258, 2), (0, 3), (64, 1))
+SIZES_OF = {
+    "rope": _sizes("heads head_dim pairs entries", *((*s, n) for s, n in zip(_ROPE, (1, 7, 5, 2, 3)))),
+    "rope_from_frequencies": _sizes("heads head_dim pairs", *_ROPE),
+    "kv_cache_append": _sizes(
+        "entries heads head_dim sources", (1, 1, 1, 1), (19, 3, 5, 7), (65, 2, 33, 40), (9, 2, 0, 3), (9, 0, 3, 2)
+    ),
+    "qkv_projection": _sizes(
+        "hidden heads key_heads head_dim value_dim",
+        *((1, 1, 1, 1, 1), (13, 6, 3, 5, 5), (129, 3, 1, 33, 17), (0, 2, 2, 3, 3), (4, 2, 1, 0, 3)),
+    ),
+    "quantize_int8_channels": _sizes("channels", (1,), (13,), (257,), (0,), (16,)),
+    "dequantize_int8_channels": _sizes("channels", (1,), (13,), (257,), (0,), (16,)),
+    "quantize_int8_groups": _sizes("columns groups", *_QUANTIZED),
+    "dequantize_int8_groups": _sizes("columns groups", *_QUANTIZED),
+    "cls_pool": _sizes("batch length hidden", (1, 1, 1), (3, 5, 17), (2, 4, 257), (0, 3, 5), (2, 3, 0)),
+    "last_token_pool": _sizes("batch length hidden", (1, 1, 1), (3, 5, 17), (2, 4, 257), (0, 3, 5), (2, 3, 0)),
+    "position_embedding": _sizes(
+        "batch length vocab entries hidden",
+        *((1, 1, 1, 1, 1), (3, 7, 11, 7, 17), (2, 5, 3, 9, 257), (2, 0, 5, 3, 4), (2, 3, 4, 3, 0)),
+    ),
+    "bert_embedding": _sizes(
+        "batch length vocab entries kinds hidden",
+        *((1, 1, 1, 1, 1, 1), (3, 7, 11, 7, 2, 17), (2, 5, 3, 9, 3, 257), (2, 0, 5, 3, 2, 4), (2, 3, 4, 3, 2, 0)),
+    ),
+    "patch_embedding": _sizes(
+        "batch channels height width hidden patch_height patch_width",
+        *((1, 1, 1, 1, 1, 1, 1), (2, 3, 6, 10, 7, 3, 2), (1, 3, 16, 48, 33, 16, 16), (2, 0, 4, 4, 5, 2, 2)),
+        (0, 3, 0, 4, 5, 2, 2),
+    ),
+    "avg_pool_2d": _sizes(
+        "batch channels height width",
+        *((1, 1, 168, 168), (2, 3, 168, 168), (1, 2, 168, 336), (1, 2, 0, 168), (0, 2, 168, 168)),
+    ),
+    "moe_router": _sizes("experts", (2,), (8,), (65,), (3,), (16,)),
+    "moe_combine": _sizes(
+        "sources tokens slots hidden", (1, 1, 1, 1), (7, 5, 2, 17), (33, 16, 3, 257), (3, 2, 0, 5), (3, 0, 2, 4)
+    ),
+}
+"""Sizes for ops whose dims must fit together, or that are many: 1, primes, past tiles, no reduction, no result."""
+
+
 def numpy_dtype(name: str) -> Any:
     return np.dtype(getattr(ml_dtypes, name, name))
 

@@ -14,15 +14,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..dsl import Op
+    from .absmax import absmax
     from .add import add
     from .add_layer_norm import add_layer_norm
     from .add_rms_norm import add_rms_norm
     from .alibi_attention import alibi_attention
+    from .argmax import argmax
     from .attention import attention
+    from .avg_pool_2d import avg_pool_2d
+    from .bert_embedding import bert_embedding
     from .block_sparse_attention import block_sparse_attention
     from .causal_attention import causal_attention
+    from .cls_pool import cls_pool
     from .cross_entropy import cross_entropy
     from .cumulative_sum import cumulative_sum
+    from .dequantize_int8 import dequantize_int8
+    from .dequantize_int8_channels import dequantize_int8_channels
+    from .dequantize_int8_groups import dequantize_int8_groups
+    from .dequantize_int8_rows import dequantize_int8_rows
+    from .dynamic_quantize_int8 import dynamic_quantize_int8
     from .elu import elu
     from .embedding import embedding
     from .flex_attention import flex_attention
@@ -36,20 +46,35 @@ if TYPE_CHECKING:
     from .hard_sigmoid import hard_sigmoid
     from .hard_swish import hard_swish
     from .int8_linear import int8_linear
+    from .kv_cache_append import kv_cache_append
+    from .l2_normalize import l2_normalize
+    from .last_token_pool import last_token_pool
     from .layer_norm import layer_norm
     from .layer_scale import layer_scale
     from .leaky_relu import leaky_relu
     from .linear import linear
     from .log_softmax import log_softmax
     from .masked_attention import masked_attention
+    from .masked_max_pool import masked_max_pool
     from .masked_mean_pool import masked_mean_pool
+    from .moe_combine import moe_combine
+    from .moe_router import moe_router
     from .mul import mul
     from .one_hot import one_hot
     from .paged_attention import paged_attention
+    from .patch_embedding import patch_embedding
+    from .position_embedding import position_embedding
+    from .qkv_projection import qkv_projection
+    from .quantize_int8 import quantize_int8
+    from .quantize_int8_channels import quantize_int8_channels
+    from .quantize_int8_groups import quantize_int8_groups
+    from .quantize_int8_rows import quantize_int8_rows
     from .reglu import reglu
     from .relu import relu
     from .residual_scale import residual_scale
     from .rms_norm import rms_norm
+    from .rope import rope
+    from .rope_from_frequencies import rope_from_frequencies
     from .scaled_dot_product_attention import scaled_dot_product_attention
     from .scatter_add import scatter_add
     from .sigmoid import sigmoid
@@ -63,16 +88,26 @@ if TYPE_CHECKING:
     from .varlen_attention import varlen_attention
 
 __all__ = [
+    "absmax",
     "add",
     "add_layer_norm",
     "add_rms_norm",
     "alibi_attention",
     "all_ops",
+    "argmax",
     "attention",
+    "avg_pool_2d",
+    "bert_embedding",
     "block_sparse_attention",
     "causal_attention",
+    "cls_pool",
     "cross_entropy",
     "cumulative_sum",
+    "dequantize_int8",
+    "dequantize_int8_channels",
+    "dequantize_int8_groups",
+    "dequantize_int8_rows",
+    "dynamic_quantize_int8",
     "elu",
     "embedding",
     "flex_attention",
@@ -86,20 +121,35 @@ __all__ = [
     "hard_sigmoid",
     "hard_swish",
     "int8_linear",
+    "kv_cache_append",
+    "l2_normalize",
+    "last_token_pool",
     "layer_norm",
     "layer_scale",
     "leaky_relu",
     "linear",
     "log_softmax",
     "masked_attention",
+    "masked_max_pool",
     "masked_mean_pool",
+    "moe_combine",
+    "moe_router",
     "mul",
     "one_hot",
     "paged_attention",
+    "patch_embedding",
+    "position_embedding",
+    "qkv_projection",
+    "quantize_int8",
+    "quantize_int8_channels",
+    "quantize_int8_groups",
+    "quantize_int8_rows",
     "reglu",
     "relu",
     "residual_scale",
     "rms_norm",
+    "rope",
+    "rope_from_frequencies",
     "scaled_dot_product_attention",
     "scatter_add",
     "sigmoid",

@@ -27,6 +27,7 @@ ARCHS = ("avx2", "avx512")
 # Heads that are shared, offsets and page tables are not drawn at random: test_attention.py and test_grouped_linear.py
 # have those ops.
 OPS = {name: op for name, op in all_ops().items() if not {"kv_heads", "offsets"} & set(op.dims)}
+SLOW = {"qkv_projection", "patch_embedding"}  # contractions as linear's, of which each takes seconds to compile
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 ROWS = (0, 1, 2, 5, 6, 7, 12, 13, 25)
@@ -48,6 +49,8 @@ _FEW_OF = {
 
 def sizes_of(op: Op) -> list[tuple[tuple[int, ...], dict[str, int]]]:
     """Leading shapes and dims: each size of a dim once, the sizes of different dims shifted against each other."""
+    if op.name in arrays.SIZES_OF:
+        return list(zip(itertools.cycle(LEADS), arrays.SIZES_OF[op.name]))
     found = []
     for i in range(len(COLUMNS)):
         sizes: dict[str, int] = {}
@@ -80,18 +83,22 @@ def check(lib: Any, op: Op, given: dict[str, Any]) -> None:
     wanted = op.expected(**given)
     wanted = wanted if isinstance(wanted, dict) else {"out": wanted}
     got = lib[op.name](**given)
-    results = got if isinstance(got, tuple) else (got,)
+    returned = iter(got if isinstance(got, tuple) else (got,))
+    updated = {p.name for p in op.parameters if p.spec and p.spec.mutable}
     assert list(bounds) == list(wanted)
     shapes = {n: v.shape for n, v in given.items() if isinstance(v, np.ndarray)}
-    for (name, bound), y in zip(bounds.items(), results):
-        scale = np.abs(bound.value).max(initial=0) + 1
+    for name, bound in bounds.items():
+        y = given[name] if name in updated else next(returned)
+        scale = np.abs(bound.value.astype(np.float64)).max(initial=0) + 1
         np.testing.assert_allclose(bound.value, wanted[name], rtol=1e-10, atol=1e-10 * scale)
         bad = bound.wrong(y)
         assert not len(bad), (
             f"{name}: {len(bad)} of {y.size} wrong, first at {tuple(bad[0])}: {y[tuple(bad[0])]} where "
             f"{bound.value[tuple(bad[0])]} ± {bound.bound[tuple(bad[0])]:.2e} is right; {shapes}"
         )
-        assert bound.checked == bound.value.size, "every element has a bound that says something"
+        # Where float32 decides which way a half is rounded, no bound says anything: see test_quantized.py.
+        whole = bound.value.dtype == np.int8
+        assert whole or bound.checked == bound.value.size, "every element has a bound that says something"
 
 
 def items(ops: list[Op], every: bool) -> list[Variant]:
@@ -104,7 +111,11 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     from opsgen.compiler.compile import build
 
     dtype: str = request.param
-    ops = list(OPS.values()) if dtype != "float64" else [OPS[n] for n in ("layer_norm", "softmax", "attention", "gelu")]
+    ops = (
+        [op for n, op in OPS.items() if n not in SLOW]
+        if dtype != "float64"
+        else [OPS[n] for n in ("layer_norm", "softmax", "attention", "gelu")]
+    )
     path = tmp_path_factory.mktemp("ops") / f"{dtype}.so"
     build(items(ops, every=False), path, ["x86/avx2", "x86/avx512"], [dtype])
     return dtype, path
