@@ -13,13 +13,13 @@ import opsgen as og
 
 def quantized(x: og.Tensor, scale: og.Tensor, zero_point: og.Tensor | None) -> og.Tensor:
     """clamp(round(x / scale) + zero_point, -128, 127), of a NaN the zero point; -127 is the least without one."""
-    q = og.round(x / scale)
-    q = og.where(og.isnan(q), 0.0, q)
-    least = -127.0
+    q, zero, least = og.round(x / scale), og.cast(0.0, og.float32), -127.0
     if zero_point is not None:
-        # Clamped before too: float32 holds the sum exactly then.
-        q, least = og.min(og.max(q, -256.0), 256.0) + og.cast(zero_point, og.float32), -128.0
-    return og.cast(og.min(og.max(q, least), 127.0), og.int8)
+        zero, least = og.cast(zero_point, og.float32), -128.0
+        q = q + zero
+    # Not og.max and og.min, which look at their operands for NaN again each time.
+    q = og.where(og.isnan(q), zero, og.where(q > 127.0, 127.0, og.where(q < least, least, q)))
+    return og.cast(q, og.int8)
 
 
 def dequantized(q: og.Tensor, scale: og.Tensor, zero_point: og.Tensor | None, dtype: str) -> og.Tensor:
