@@ -166,7 +166,11 @@ def test_what_padding_holds_does_not_reach_the_mean() -> None:
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_results_have_the_type_of_the_inputs(op: Op, dtype: str) -> None:
     declared = {"int8_linear": {"bfloat16"}, "fp8_linear": {"bfloat16"}, "argmax": {"int64"}}
-    declared |= {"cross_entropy": {"float32"}, "dynamic_quantize_int8": {"int8", "float32"}, "moe_router": {"int64", dtype}}
+    declared |= {
+        "cross_entropy": {"float32"},
+        "dynamic_quantize_int8": {"int8", "float32"},
+        "moe_router": {"int64", dtype},
+    }
     kinds = {"quantize": {"int8"}, "dequantize": {"bfloat16"}}  # quantize_int8_rows and so on
     wanted = declared.get(op.name) or kinds.get(op.name.split("_")[0]) or {dtype}
     assert {r.dtype.name for r in op.trace(getattr(og, dtype)).results} == wanted
