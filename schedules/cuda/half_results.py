@@ -80,7 +80,7 @@ _ONE_PLUS_TANH = device_function(
     "og_half_one_plus_tanh",
     "float",
     "float u",
-    _FAST.format(power=f"u * {-2 * _LOG2_E!r}f", divisor="1.0f + e") + "return r + r;",
+    _FAST.format(power=f"u * {-2 * _LOG2_E!r}f", divisor="fmaf(e, 0.5f, 0.5f)") + "return r;",
 )
 _ONE_PLUS_ERF = device_function(
     "og_half_one_plus_erf",

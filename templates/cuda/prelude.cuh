@@ -102,8 +102,7 @@ __device__ __forceinline__ float opsgen_half_sigmoid(float x) {
   return opsgen_reciprocal(1.0f + opsgen_power_of_two(x * -1.4426950408889634f));
 }
 __device__ __forceinline__ float opsgen_half_one_plus_tanh(float u) {
-  float r = opsgen_reciprocal(1.0f + opsgen_power_of_two(u * -2.8853900817779268f));
-  return r + r;
+  return opsgen_reciprocal(fmaf(opsgen_power_of_two(u * -2.8853900817779268f), 0.5f, 0.5f));
 }
 __device__ __forceinline__ float opsgen_half_one_plus_erf(float u) {
   float e = opsgen_power_of_two(u * u * -1.4426950408889634f);
