@@ -80,7 +80,7 @@ SCHEDULE = Schedule(
         "resident_threads": (768, 1024),
         "staged_threads": (512, 1024),
         "staged_vectors": (4, 8),
-        "few_rows": (256, 1024),
+        "few_rows": (256, 512, 1024),
         "warp_length": (512, 1024, 2048),
         "warp_threads": (128, 256),
         "long_threads": (512, 1024),

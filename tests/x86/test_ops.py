@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ import opsgen as og
 from opsgen.compiler import Variant
 from opsgen.dsl import Op
 from opsgen.dsl.op import variants
+from opsgen.lowering import error_bounds
 from opsgen.lowering.error_bounds import bounded
 from opsgen.ops import all_ops
 from opsgen.runtime.host import host_levels
@@ -79,7 +81,8 @@ def calls_of(op: Op, every: bool) -> list[tuple[frozenset[str], dict[str, Any]]]
 
 def check(lib: Any, op: Op, given: dict[str, Any]) -> None:
     absent = {p.name: None for p in op.parameters if p.spec and p.name not in given}
-    bounds = bounded(op, {**given, **absent})
+    with mock.patch.object(error_bounds, "FLOAT8_SUMS", 0.0):  # only tensor cores keep fewer bits of those sums
+        bounds = bounded(op, {**given, **absent})
     wanted = op.expected(**given)
     wanted = wanted if isinstance(wanted, dict) else {"out": wanted}
     got = lib[op.name](**given)
