@@ -29,7 +29,16 @@ def call(op: Op, absent: frozenset[str]) -> dict[str, Any]:
     return arrays.arguments(op, absent, (SIZES["rows"],), SIZES, "float64")
 
 
-@pytest.mark.parametrize("op", all_ops().values(), ids=lambda op: op.name)
+# Others need sizes that fit together; what they are made of stands in these too.
+OPS = [
+    op
+    for op in all_ops().values()
+    if op.name not in {*arrays.SIZES_OF, "absmax"}
+    and ("attention" in op.name or set(op.dims) <= {*SIZES, "...", "rows"})
+]
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_positions_have_the_values_and_bounds_of_the_whole(op: Op) -> None:
     random = np.random.default_rng(0)
     for absent in variants(op):

@@ -72,7 +72,7 @@ def test_shapes_choose_kernels(tokens: int, experts: int, columns: int, summed: 
     dims = {
         "tokens": tokens, "experts": experts, "offsets": experts + 1, "out_features": columns, "in_features": summed,
     }  # fmt: skip
-    launches = [x for x in plan.launches if x.choice]
+    launches = [x for x in plan.launches if x.choice and "_g1_" in x.name]  # the first group finds the segments
     assert _chosen(launches, dims) == kernel
     assert not _chosen(launches, dims, aligned=False).startswith("wgmma")
 
