@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         results,
         uint8,
     )
+    from .dsl.bits import wide_product
     from .dsl.functions import (
         abs,
         argmax,
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
         transpose,
         where,
     )
+    from .dsl.random import random_bits, random_uniform
     from .dsl.scan import cummax, cummin, cumprod, cumsum
     from .dsl.scatter import scatter_add, scatter_max, scatter_min
     from .errors import OpsgenError, OpsgenWarning
@@ -113,6 +115,8 @@ _HOMES = {
         "require_lengths", "require_offsets", "require_sorted", "round", "rsqrt", "segment", "sigmoid", "sin",
         "size", "softmax", "split", "sqrt", "sum", "tanh", "transpose", "where",
     ),
+    "opsgen.dsl.bits": ("wide_product",),
+    "opsgen.dsl.random": ("random_bits", "random_uniform"),
     "opsgen.dsl.scan": ("cummax", "cummin", "cumprod", "cumsum"),
     "opsgen.dsl.scatter": ("scatter_add", "scatter_max", "scatter_min"),
 }  # fmt: skip

@@ -302,11 +302,15 @@ def _exponentials(x: Any, over: str, where: Any) -> tuple[Tensor, Tensor, Tensor
 
 # -- positions and sizes -----------------------------------------------------------------------------------------------
 def index(dim: str) -> Tensor:
-    """The position 0, 1, … along a dim, int64."""
+    """The position 0, 1, … along a dim, int64; of ``"..."``, the position along all leading dims as one."""
     _in_definition("index")
-    if dim == "...":
-        raise error("E1006", where=user_line(), found=["..."], what="og.index, which needs one named dim")
-    return Index(current().resolve(dim))
+    frame = current().frames[-1]
+    if dim != "..." or not frame.leading:
+        return Index(current().resolve(dim))
+    position: Tensor = Const(0)
+    for i, lead in enumerate(frame.lead):
+        position = position * Size(lead) + Index(lead) if i else Index(lead)
+    return position
 
 
 def size(dim: str) -> Tensor:

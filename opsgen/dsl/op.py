@@ -229,9 +229,9 @@ class Op:
             CompileError: E3002, a parameter does not take its type; E3003, an attribute has no value or a wrong one.
         """
         trace = Trace(self.name)
-        frame = Frame()
-        trace.frames.append(frame)
         leading = any(p.spec and p.spec.leading and p.name not in absent for p in self.parameters)
+        frame = Frame(leading=leading)
+        trace.frames.append(frame)
         if leading:
             frame.lead = (ROWS,)
             trace.extents[ROWS] = Extent.dim(ROWS)
@@ -447,7 +447,7 @@ def _unify(op: Op, values: dict[str, Any], trace: Trace) -> tuple[Frame, dict[st
     def refuse(found: str, fix: str) -> None:
         raise error("E1008", where=user_line(), op=op.name, found=found, fix=fix)
 
-    frame = Frame()
+    frame = Frame(leading=any(p.spec and p.spec.leading for p in op.parameters))
     lead_found = False
     back: dict[str, str] = {}
     tensors: list[tuple[Parameter, TensorSpec, Tensor]] = []

@@ -120,6 +120,8 @@ class Tensor:
         name = ufunc.__name__
         if method == "__call__" and name in _OPERATORS and not kwargs:
             return elementwise(_OPERATORS[name], *inputs)
+        if method == "__call__" and name in _BIT_OPERATORS and not kwargs:
+            return logic_or_bits(_BIT_OPERATORS[name], *inputs)
         methods = {"reduce": _REDUCTIONS, "accumulate": _SCANS}
         _refuse_numpy(methods.get(method, _COUNTERPARTS).get(name), f"np.{name}")
 
@@ -149,19 +151,39 @@ class Tensor:
     __hash__ = object.__hash__
 
     def __and__(self, other: Any) -> Tensor:
-        return elementwise("and", self, other)
+        return logic_or_bits("and", self, other)
 
     def __rand__(self, other: Any) -> Tensor:
-        return elementwise("and", other, self)
+        return logic_or_bits("and", other, self)
 
     def __or__(self, other: Any) -> Tensor:
-        return elementwise("or", self, other)
+        return logic_or_bits("or", self, other)
 
     def __ror__(self, other: Any) -> Tensor:
-        return elementwise("or", other, self)
+        return logic_or_bits("or", other, self)
+
+    def __xor__(self, other: Any) -> Tensor:
+        return logic_or_bits("xor", self, other)
+
+    def __rxor__(self, other: Any) -> Tensor:
+        return logic_or_bits("xor", other, self)
 
     def __invert__(self) -> Tensor:
-        return elementwise("not", self)
+        return logic_or_bits("not", self)
+
+    def __lshift__(self, other: Any) -> Tensor:
+        """The bits moved to higher places, modulo 2 to the width. A count outside of the width leaves 0."""
+        return elementwise("shift_left", self, other)
+
+    def __rlshift__(self, other: Any) -> Tensor:
+        return elementwise("shift_left", other, self)
+
+    def __rshift__(self, other: Any) -> Tensor:
+        """The bits moved to lower places, copies of the sign behind them. A count outside of the width leaves those."""
+        return elementwise("shift_right", self, other)
+
+    def __rrshift__(self, other: Any) -> Tensor:
+        return elementwise("shift_right", other, self)
 
     # -- positions and views -----------------------------------------------------------------------------------------
     def at(self, **positions: Any) -> Tensor:
@@ -385,15 +407,18 @@ class Concat(Tensor):
 
 _COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 _LOGIC = {"and", "or", "not"}
+BITS = frozenset({"bit_and", "bit_or", "bit_xor", "bit_not", "shift_left", "shift_right", "wide_product"})
+"""Operations on the bits of integers, two's complement."""
 _FLOAT_ONLY = {
     "exp", "exp2", "log", "log1p", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "sin", "cos", "floor", "ceil", "round",
 }  # fmt: skip
 _OPERATORS = {
     "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "floor_divide": "floordiv",
     "remainder": "mod", "power": "pow", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge",
-    "equal": "eq", "not_equal": "ne", "bitwise_and": "and", "bitwise_or": "or",
+    "equal": "eq", "not_equal": "ne", "left_shift": "shift_left", "right_shift": "shift_right",
 }  # fmt: skip
 """What numpy calls the operators that it hands over when its scalar stands on the left: ``np.float32(2) * x``."""
+_BIT_OPERATORS = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
 _COUNTERPARTS = {
     **{name: name for name in (
         "abs", "argmax", "argmin", "ceil", "cos", "dot", "exp", "exp2", "floor", "isnan", "log", "log1p",
@@ -524,7 +549,7 @@ def elementwise(op: str, *operands: Any) -> Tensor:
     if op in _LOGIC:
         for a in args:
             if a.dtype.kind != "bool":
-                refuse(a.dtype.name, "bool operands, such as a comparison gives")
+                refuse(a.dtype.name, "bool operands, such as a comparison gives, or integers alone")
         return Map(op, args, broadcast_dims(args), dtypes.bool_)
     if op in _COMPARISONS:
         if "bool" in kinds and set(kinds) != {"bool"}:
@@ -540,6 +565,8 @@ def elementwise(op: str, *operands: Any) -> Tensor:
         _check_constants(args[1:], dtype, weak)
         # The values' dims first, then those that only the condition has: a mask does not turn a result around.
         return Map(op, args, broadcast_dims((*args[1:], args[0])), dtype, weak)
+    if op in BITS:
+        return _bits(op, args)
     if "bool" in kinds:
         refuse("bool", "numbers; og.where(b, 1.0, 0.0) or og.cast(b, dtype) makes one of a bool")
     dtype, weak = common_type(args)
@@ -550,6 +577,42 @@ def elementwise(op: str, *operands: Any) -> Tensor:
     _check_constants(args, dtype, weak)
     if op == "pow" and dtype.kind != "float" and not (isinstance(args[1], Const) and args[1].value >= 0):
         refuse(f"{dtype.name} with an exponent that is no constant of 0 or more", "such a constant, or a floating base")
+    return Map(op, args, broadcast_dims(args), dtype, weak)
+
+
+def logic_or_bits(op: str, *operands: Any) -> Tensor:
+    """``and``, ``or``, ``xor`` or ``not``: of bools as truth values, of integers bit by bit.
+
+    Raises:
+        DefinitionError: E1003, the operands are neither bools alone nor integers alone.
+    """
+    args = tuple(as_tensor(v, op) for v in operands)
+    kinds = {a.dtype.kind for a in args}
+    if kinds <= {"int", "uint"}:
+        return elementwise(f"bit_{op}", *args)
+    if op == "xor" and kinds == {"bool"}:
+        return elementwise("ne", *args)
+    if op == "xor":
+        found = " and ".join(a.dtype.name for a in args)
+        raise error("E1003", where=user_line(), function=op, found=found, wanted="two bools or two integers")
+    return elementwise(op, *args)
+
+
+def _bits(op: str, args: tuple[Tensor, ...]) -> Tensor:
+    """The node of an operation on bits, in the integers' common type."""
+
+    def refuse(found: str, wanted: str) -> NoReturn:
+        raise error("E1003", where=user_line(), function=op, found=found, wanted=wanted)
+
+    for a in args:
+        if a.dtype.kind not in ("int", "uint"):
+            refuse(a.dtype.name, "integers; og.cast(x, og.int64) makes one of a float")
+    dtype, weak = (dtypes.int64, False) if op == "wide_product" else common_type(args)
+    count = args[-1]
+    if op.startswith("shift") and isinstance(count, Const) and not 0 <= count.value < dtype.bits:
+        found = f"a shift of {dtype.name} by {count.value}"
+        raise error("E1010", where=user_line(), function=op, found=found, fix=f"Shift by 0 to {dtype.bits - 1}.")
+    _check_constants(args, dtype, weak)
     return Map(op, args, broadcast_dims(args), dtype, weak)
 
 

@@ -44,6 +44,8 @@ class Frame:
 
     names: dict[str, str] = field(default_factory=dict)
     lead: tuple[str, ...] = ()
+    leading: bool = False
+    """Whether the op has ``"..."``, which may stand for no dim."""
 
 
 @dataclass

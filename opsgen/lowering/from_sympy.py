@@ -9,13 +9,13 @@ from typing import Any
 import sympy
 
 from ..dsl import dtypes
-from ..dsl.tensor import Const, Map, Tensor, elementwise
+from ..dsl.tensor import BITS, Const, Map, Tensor, elementwise
 
 _FUNCTIONS = {
     sympy.exp: "exp", sympy.log: "log", sympy.tanh: "tanh", sympy.erf: "erf", sympy.sin: "sin", sympy.cos: "cos",
     sympy.Abs: "abs", sympy.floor: "floor", sympy.ceiling: "ceil",
 }  # fmt: skip
-_UNKNOWN = frozenset({"max", "min", "round", "floordiv", "mod"})
+_UNKNOWN = BITS | {"max", "min", "round", "floordiv", "mod"}
 
 
 class NoForm(Exception):

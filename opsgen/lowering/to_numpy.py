@@ -24,6 +24,11 @@ def _erf(x: Array) -> Array:
     return np.vectorize(erf, otypes=[np.float64])(x).astype(x.dtype) if x.size else x
 
 
+def _wide_product(x: Array, y: Array) -> Array:
+    low = np.int64(0xFFFFFFFF)
+    return ((x & low).astype(np.uint64) * (y & low).astype(np.uint64)).astype(np.int64)
+
+
 _MAPS: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -61,6 +66,13 @@ _MAPS: dict[str, Callable[..., Any]] = {
     "and": np.logical_and,
     "or": np.logical_or,
     "not": np.logical_not,
+    "bit_and": np.bitwise_and,
+    "bit_or": np.bitwise_or,
+    "bit_xor": np.bitwise_xor,
+    "bit_not": np.invert,
+    "shift_left": np.left_shift,
+    "shift_right": np.right_shift,
+    "wide_product": _wide_product,
 }
 
 

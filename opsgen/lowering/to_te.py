@@ -20,8 +20,9 @@ from tvm import te, tirx
 from ..analysis.groups import Group, Partition
 from ..dsl.dtypes import LARGEST, DType, compute_type, float8
 from ..dsl.op import Graph
-from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Scan, Size, Tensor, common_type
+from ..dsl.tensor import BITS, At, Concat, Const, Index, Input, Map, Reduce, Scalar, Scan, Size, Tensor, common_type
 from ..errors import InternalError, error
+from .bits import bits
 from .narrow_floats import NARROW
 from .statements import Expr, constant, i64
 from .to_tir import compute_name, is_nan
@@ -376,6 +377,7 @@ class _Lowering:
             return _nan(self.value(node.args[0], coords))
         if op in _COMPARISONS:
             name = compute_name(common_type(node.args)[0])
+            name = "int32" if name == "bool" else name  # TVM 0.27 compares bools by an instruction for floats
         args = [self.value(a, coords, name) for a in node.args]
         if op in ("eq", "ne") and node.args[0] is node.args[1]:  # TVM's simplifier takes x != x for false
             return _nan(args[0]) if op == "ne" else _not(_nan(args[0]))
@@ -383,6 +385,8 @@ class _Lowering:
             return self.power(node, args)
         if op in ("floordiv", "mod"):
             return _floor(op, *args)
+        if op in BITS:
+            return bits(op, args, lambda e: e)
         return _UNARY[op](*args) if len(args) == 1 else _BINARY[op](*args)
 
     def power(self, node: Map, args: list[Expr]) -> Expr:

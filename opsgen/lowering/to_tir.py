@@ -15,9 +15,10 @@ from typing import Any
 from tvm import tirx
 
 from ..dsl.dtypes import DType, compute_type
-from ..dsl.tensor import At, Concat, Const, Index, Input, Map, Reduce, Scalar, Scan, Size, Tensor, common_type
+from ..dsl.tensor import BITS, At, Concat, Const, Index, Input, Map, Reduce, Scalar, Scan, Size, Tensor, common_type
 from ..errors import InternalError
 from . import instructions, vector_math
+from .bits import bits, wide_product
 from .narrow_floats import NARROW, Narrow
 from .statements import Code, Expr, add, constant, i64, is_constant, known, mul
 
@@ -124,6 +125,10 @@ class Environment:
         """a^b of floats."""
         return tirx.pow(a, b)
 
+    def wide_product(self, a: Expr, b: Expr) -> Expr:
+        """All bits of the product of the lower halves of two int64, which are unsigned."""
+        return wide_product(a, b)
+
     def extent(self, dim: str) -> Expr:
         raise NotImplementedError
 
@@ -135,7 +140,7 @@ class Environment:
         raise NotImplementedError
 
 
-_NO_CHOICE = frozenset({"add", "sub", "mul", "div", "neg", "cast", "floor", "ceil", "round", "sqrt", "rsqrt", "pow"})
+_NO_CHOICE = BITS | {"add", "sub", "mul", "div", "neg", "cast", "floor", "ceil", "round", "sqrt", "rsqrt", "pow"}
 _MOST_CHOICES = 3
 _CHOICE = frozenset(
     {"where", "max", "min"}
@@ -349,6 +354,10 @@ class Scope:
         if op in ("eq", "ne", "lt", "le", "gt", "ge"):
             return self._compare(node, args)
         args = [_to(a, name) for a in args]
+        if op == "wide_product":
+            return self.env.wide_product(*args)
+        if op in BITS:
+            return bits(op, args, self.code.bind_apart)
         if len(args) == 1:
             return self._unary(op, args[0], name)
         a, b = args

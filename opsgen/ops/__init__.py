@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .dequantize_int8_channels import dequantize_int8_channels
     from .dequantize_int8_groups import dequantize_int8_groups
     from .dequantize_int8_rows import dequantize_int8_rows
+    from .dropout import dropout
     from .dynamic_quantize_int8 import dynamic_quantize_int8
     from .elu import elu
     from .embedding import embedding
@@ -107,6 +108,7 @@ __all__ = [
     "dequantize_int8_channels",
     "dequantize_int8_groups",
     "dequantize_int8_rows",
+    "dropout",
     "dynamic_quantize_int8",
     "elu",
     "embedding",

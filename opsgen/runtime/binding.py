@@ -149,6 +149,12 @@ def source(op: str, signature: Signature, packable: Collection[str] = ()) -> str
         lines += ["    if out is None:", f"        {' = '.join(outs)} = None"]
         lines += ["    else:", f"        {', '.join(outs)} = _og_split_out(out)"]
 
+    for param in signature.tensors:
+        if not param.dims:  # without dims: a number will do
+            others = [name for name in tensors if name != param.name]
+            lines += [f"    if _og_type({param.name}) in _og_integers:"]
+            lines += [f"        {param.name} = _og_scalar_tensor({param.name!r}, {param.name}, {_tuple(others)})"]
+
     # An output may be None, and then all are: they are told apart by the first.
     arrays = [(name, name in optional, name in written) for name in tensors] + [(name, True, True) for name in outs]
     key = [f"{name}, _og_type({name})" for name in attributes]

@@ -23,6 +23,7 @@ from opsgen.runtime.plan import Operand, OpStats, Plan
 from opsgen.runtime.selection import Candidate, Selection, on_device, result_dtype_error, select, select_packing
 
 _NUMBERS = (numbers.Real, np.floating, np.integer)
+_INTEGERS = frozenset({int, *(np.dtype(f"{sign}int{bits}").type for sign in ("", "u") for bits in (8, 16, 32, 64))})
 _FLAGS = 0x100 | 0x400  # NPY_ARRAY_ALIGNED and NPY_ARRAY_WRITEABLE: what matters and strides do not tell
 _MOST_PLANS = 1024  # of one op; a program with more kinds of calls than that plans some of them again
 
@@ -63,6 +64,8 @@ class OpDispatch:
             "_og_results": self._results,
             "_og_make_plan": self._make_plan,
             "_og_number": self._number,
+            "_og_integers": _INTEGERS,
+            "_og_scalar_tensor": self._scalar_tensor,
             "_og_misuse": lambda *given: binding.misuse(op, signature, *given),
             "_og_split_out": lambda out: binding.split_out(op, signature, out),
         }
@@ -257,6 +260,27 @@ class OpDispatch:
             except OverflowError:
                 found = f"the number {str(value)[:20]}..., which is too large"
         raise error("E4017", op=self.op, argument=name, found=found, wanted=f"a real number, such as float({name})")
+
+    def _scalar_tensor(self, name: str, value: Any, others: Sequence[Any]) -> Any:
+        """An integer for a tensor without dims, as one of the framework of the call's arrays and on their device.
+
+        Raises:
+            CallError: E4017, no kernel's type for it holds the number.
+        """
+        known = {s.dtype for c in self.candidates for s in c.kernel.inputs if s.name == name}
+        dtypes = [n for n in ("int64", "int32", "int16", "int8", "uint8") if n in known]
+        arrays = [x for x in others if x is not None and type(x) not in _INTEGERS]
+        torch = sys.modules.get("torch")
+        of_torch = [x for x in arrays if torch is not None and isinstance(x, torch.Tensor)]
+        if not dtypes or not (of_torch or all(isinstance(x, np.ndarray) for x in arrays)):
+            return value
+        limits = np.iinfo(dtypes[0])
+        if not limits.min <= int(value) <= limits.max:
+            wanted = f"one from {limits.min} to {limits.max}"
+            raise error("E4017", op=self.op, argument=name, found=f"the number {value}", wanted=wanted)
+        if torch is not None and of_torch:
+            return torch.tensor(int(value), dtype=getattr(torch, dtypes[0]), device=of_torch[0].device)
+        return np.asarray(value, dtypes[0])
 
     @staticmethod
     def _register_torch() -> None:

@@ -50,6 +50,9 @@ class DeviceKernel(Kernel):
     def power(self, a: Expr, b: Expr) -> Expr:
         return elementary.power(a, b)
 
+    def wide_product(self, a: Expr, b: Expr) -> Expr:
+        return call("int64", "opsgen_wide_product", a, b)
+
     def params_of(self, memory: Memory) -> list[Param]:
         """The parameters that say where a caller's memory lies: its address and strides. None of a workspace's."""
         [(kind, name)] = [key for key, found in self._memory.items() if found is memory]

@@ -180,6 +180,9 @@ template <typename T>
 T opsgen_rsqrt(T x) {
   return T(1) / sqrt(x);
 }
+inline int64_t opsgen_wide_product(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(static_cast<uint>(a)) * static_cast<uint>(b));
+}
 inline ushort opsgen_bfloat16(float x) {
   uint bits = opsgen_as<uint>(x);
   return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;

@@ -212,6 +212,55 @@ def a_view_of_a_number() -> None:
         return x + og.rename(1.0, a="b")
 
 
+@case("E1003", "return x & ids", "float32", "or integers alone")
+def bits_of_a_float() -> None:
+    @og.op
+    def f(x: og.Tensor["a"], ids: og.Tensor["a", og.int64]) -> og.Tensor:
+        return x & ids
+
+
+@case("E1003", "return mask ^ ids", "bool and int64", "two bools or two integers")
+def exclusive_or_of_two_kinds() -> None:
+    @og.op
+    def f(mask: og.Tensor["a", og.bool_], ids: og.Tensor["a", og.int64]) -> og.Tensor:
+        return mask ^ ids
+
+
+@case("E1003", "return ids << x", "shift_left cannot take float32", "integers")
+def a_shift_by_floats() -> None:
+    @og.op
+    def f(ids: og.Tensor["a", og.int64], x: og.Tensor["a"]) -> og.Tensor:
+        return ids << x
+
+
+@case("E1003", "return og.wide_product(ids, 0.5)", "wide_product cannot take float32", "integers")
+def a_wide_product_of_a_float() -> None:
+    @og.op
+    def f(ids: og.Tensor["a", og.int64]) -> og.Tensor:
+        return og.wide_product(ids, 0.5)
+
+
+@case("E1010", "return ids >> 32", "a shift of int32 by 32", "Shift by 0 to 31")
+def a_shift_out_of_the_width() -> None:
+    @og.op
+    def f(ids: og.Tensor["a", og.int32]) -> og.Tensor:
+        return ids >> 32
+
+
+@case("E1011", "return ids & 0xFFFFFFFF", "the constant 4294967295 does not fit int32", "Use a smaller constant")
+def a_mask_out_of_the_width() -> None:
+    @og.op
+    def f(ids: og.Tensor["a", og.int32]) -> og.Tensor:
+        return ids & 0xFFFFFFFF
+
+
+@case("E1003", "return og.random_bits(x, seed, 0)", "float32 as position", "integers")
+def random_bits_at_a_float() -> None:
+    @og.op
+    def f(x: og.Tensor["a"], seed: og.Tensor[og.int64]) -> og.Tensor:
+        return og.random_bits(x, seed, 0)
+
+
 # -- E1004: Python control flow on values ------------------------------------------------------------------------------
 @case("E1004", "if x > 0:", "a Python if/and/or/not/while needs the value", "og.where(condition, a, b)")
 def an_if() -> None:
@@ -338,10 +387,10 @@ def leading_dims_last() -> None:
         return x
 
 
-@case("E1006", 'og.index("...")', "['...']", "Write it first")
-def the_index_of_several_dims() -> None:
+@case("E1001", 'og.index("...")', "unknown dim '...'", "the dims here are ['a']")
+def the_index_of_leading_dims_that_are_not_there() -> None:
     @og.op
-    def f(x: og.Tensor["..."]) -> og.Tensor:
+    def f(x: og.Tensor["a"]) -> og.Tensor:
         return x + og.index("...")
 
 

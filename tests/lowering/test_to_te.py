@@ -15,6 +15,7 @@ from opsgen.errors import CompileError
 from opsgen.ops import all_ops
 from opsgen.runtime.expressions import expression
 from tests import arrays, float8
+from tests import bits as bit_ops
 
 tvm = pytest.importorskip("tvm")
 
@@ -361,6 +362,13 @@ def test_integer_powers() -> None:
 
     x = np.array([-3, 0, 5], np.int32)
     np.testing.assert_array_equal(single(f, x), x**3)
+
+
+def test_bits_of_integers() -> None:
+    def compute(op: Op, given: dict[str, Array]) -> dict[str, Array]:
+        return run(op.trace(), given, {}, {"n": len(next(iter(given.values())))})
+
+    bit_ops.check_bits(compute)
 
 
 def test_sizes_that_no_shape_gives_are_arguments() -> None:
