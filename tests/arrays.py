@@ -71,11 +71,6 @@ def numpy_dtype(name: str) -> Any:
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
-def of_spec(spec: Any, otherwise: str) -> str:
-    """The element type that arrays for a parameter are drawn in: the one that it declares, or else ``otherwise``."""
-    return otherwise if spec.dtype is None else (getattr(spec.dtype, "members", None) or (spec.dtype,))[0].name
-
-
 def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
     """N(0, 1), integers in [-20, 20], or either bool."""
     if dtype == "bool":

@@ -37,15 +37,28 @@ SMALLEST = {
     "float8_e4m3fn": 2.0**-9, "float8_e5m2": 2.0**-16,
 }  # fmt: skip
 
-FLOAT8_SUMS = 2.0**-10
-"""Error of a sum of products of float8, of the sum of their magnitudes: Hopper's tensor cores align the products of a
-step and cut off bits (H200, 8192 positive terms, sums of 128 added up in float32: 7.1e-4)."""
 
-_FUNCTIONS_OF_HALVES = 2.0**-16
-"""A target may compute results of half types with functions that are off by 2^-17, relative, where that is all that
-becomes of it (schedules/cuda/half_forms.py); two of them, for a product."""
-_FLUSHED = 2.0**-126
-"""Below which they give 0."""
+@dataclass(frozen=True)
+class Freedom:
+    """What a target may be off by beyond the roundings of exact arithmetic.
+
+    Attributes:
+        float8_sums: of a sum of products of float8, of the sum of their magnitudes.
+        half_functions: relative, of results of half types, for functions that stand for others where that is all that
+            becomes of their values; two of them, for a product.
+        flushed: below which such functions give 0.
+    """
+
+    float8_sums: float = 0.0
+    half_functions: float = 0.0
+    flushed: float = 0.0
+
+
+NONE = Freedom()
+NVIDIA = Freedom(float8_sums=2.0**-10, half_functions=2.0**-16, flushed=2.0**-126)
+"""Hopper's tensor cores align the products of float8 of a step and cut off bits (H200, 8192 positive terms, sums of 128
+added up in float32: 7.1e-4). Functions for half types are off by 2^-17 (schedules/cuda/half_forms.py)."""
+
 
 _EXACT = {"neg", "abs", "max", "min", "round", "floor", "ceil", "where", "cast"}
 _MONOTONE = {"exp", "exp2", "log", "log1p", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "floor", "ceil", "round"}
@@ -74,7 +87,8 @@ def _roundings(n: Map) -> int:
 
 
 class _Bounds:
-    def __init__(self, run: Evaluator) -> None:
+    def __init__(self, run: Evaluator, freedom: Freedom) -> None:
+        self.freedom = freedom
         self.run = run
         self.errors: dict[int, Array] = {}
         self.shadow = Evaluator.__new__(Evaluator)
@@ -251,7 +265,7 @@ class _Bounds:
             total = np.abs(x).sum(axis=axes)
             error = e.sum(axis=axes) + roundings * unit * total
             if _of_float8(n):
-                error = error + FLOAT8_SUMS * total
+                error = error + self.freedom.float8_sums * total
             error = np.where(np.isfinite(x).all(axis=axes) & (total >= LARGEST["float32"] / 4), np.inf, error)
         else:
             top = np.abs(x) + e
@@ -347,13 +361,15 @@ class Bounded:
         return int((self.bound <= 0.05 * scale).sum())
 
 
-def bounded(op: Op, values: Mapping[str, Any]) -> dict[str, Bounded]:
+def bounded(op: Op, values: Mapping[str, Any], freedom: Freedom = NONE) -> dict[str, Bounded]:
     """Each result of a call, with what it may be off by. ``values``: the call's arguments by name, all of them."""
     arrays = {p.name: np.asarray(values[p.name]) for p in op.parameters if p.spec and values[p.name] is not None}
-    return graph_bounds(trace_for(op, arrays, values), arrays, values)
+    return graph_bounds(trace_for(op, arrays, values), arrays, values, freedom)
 
 
-def graph_bounds(graph: Graph, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> dict[str, Bounded]:
+def graph_bounds(
+    graph: Graph, arrays: Mapping[str, Array], values: Mapping[str, Any], freedom: Freedom = NONE
+) -> dict[str, Bounded]:
     """Each result of a call of a graph; ``values``: its scalars."""
     sizes, lead = bind_sizes(graph, arrays)
     leaves: dict[str, Any] = {s.name: values[s.name] for s in graph.scalars}
@@ -362,7 +378,7 @@ def graph_bounds(graph: Graph, arrays: Mapping[str, Array], values: Mapping[str,
         flatten = graph.leading and node.dims[:1] == (ROWS,)
         leaves[node.name] = x.reshape((sizes[ROWS], *x.shape[len(lead) :])) if flatten else x
     check_constraints(graph, sizes)
-    found = bounds_at(graph, sizes, leaves)
+    found = bounds_at(graph, sizes, leaves, freedom=freedom)
     for r in graph.results:
         if graph.leading and ROWS in r.value.dims:
             at, flat = r.value.dims.index(ROWS), found[r.name]
@@ -372,7 +388,11 @@ def graph_bounds(graph: Graph, arrays: Mapping[str, Array], values: Mapping[str,
 
 
 def bounds_at(
-    graph: Graph, sizes: Mapping[str, int], leaves: Mapping[str, Any], positions: Mapping[str, Array] | None = None
+    graph: Graph,
+    sizes: Mapping[str, int],
+    leaves: Mapping[str, Any],
+    positions: Mapping[str, Array] | None = None,
+    freedom: Freedom = NONE,
 ) -> dict[str, Bounded]:
     """Each result, its leading dims flattened, at some positions of some dims alone.
 
@@ -380,10 +400,11 @@ def bounds_at(
         sizes: extents of free dims.
         leaves: values of inputs and scalars, with the given positions.
         positions: by dim, those that `opsgen.analysis.samples.choose` gives.
+        freedom: what the target may be off by besides.
     """
     run = Evaluator(graph, sizes, leaves, double=True, positions=positions)
     run.run(graph.outputs())
-    bounds = _Bounds(run)
+    bounds = _Bounds(run, freedom)
     with np.errstate(all="ignore"):
         walk(graph.outputs(), bounds.node)
     found = {}
@@ -394,7 +415,7 @@ def bounds_at(
             size = np.where(np.isfinite(y), np.abs(y), 0)
             own = UNIT[r.dtype.name] * size + SMALLEST[r.dtype.name]
             if r.dtype.name in ("float16", "bfloat16"):
-                own = own + _FUNCTIONS_OF_HALVES * size + _FLUSHED
+                own = own + freedom.half_functions * size + freedom.flushed
             b = b * (1 + UNIT[r.dtype.name]) + own if r.dtype != compute_type(r.value.dtype) else b
         found[r.name] = Bounded(y if y.dtype.kind == "f" else y.astype(numpy_type(r.dtype)), b, r.dtype)
     return found

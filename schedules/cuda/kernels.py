@@ -53,13 +53,6 @@ class DeviceKernel(Kernel):
     def wide_product(self, a: Expr, b: Expr) -> Expr:
         return call("int64", "opsgen_wide_product", a, b)
 
-    def params_of(self, memory: Memory) -> list[Param]:
-        """The parameters that say where a caller's memory lies: its address and strides. None of a workspace's."""
-        [(kind, name)] = [key for key, found in self._memory.items() if found is memory]
-        if kind == "workspace":
-            return []
-        return [Param(kind, name), *(Param(f"{kind}_stride", name, d) for d in memory.dims[:-1])]
-
     # -- memory of the caller ------------------------------------------------------------------------------------------
     def parameters_of(self, memory: Memory) -> tuple[Param, list[Param]]:
         """Of memory of the caller or the plan: its address, and its strides along all dims but the innermost, as far

@@ -120,7 +120,8 @@ class TileKernel:
                 return None
         params: list[tuple[Param, int]] = []
         for memory, width in self.moved.values():
-            for param in self.kernel.params_of(memory):
+            address, strides = self.kernel.parameters_of(memory)
+            for param in () if address.kind == "workspace" else (address, *strides):
                 params.append((param, alignment(memory, width)))
         launch = self.kernel.launch_on(self.count(), tuple(found), Extent.const(shared), resident=resident)
         return replace(launch, aligned=tuple(dict.fromkeys(params)))

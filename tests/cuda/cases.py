@@ -11,7 +11,7 @@ import numpy as np
 import opsgen as og
 from opsgen.compiler import Variant
 from opsgen.dsl import Op
-from opsgen.lowering.error_bounds import bounded
+from opsgen.lowering.error_bounds import NVIDIA, bounded
 from tests import arrays
 from tests.x86 import test_attention, test_cases, test_ops
 
@@ -39,7 +39,7 @@ def half_functions(x: og.Tensor["n"]):
 def check(lib: Any, op: Op, given: dict[str, Any], convert: Convert = lambda x: x, back: Convert = lambda x: x) -> None:
     """Calls the library with what ``convert`` makes of the arrays, and judges what ``back`` makes of the results."""
     absent = {p.name: None for p in op.parameters if p.spec and p.name not in given}
-    bounds = bounded(op, {**given, **absent})
+    bounds = bounded(op, {**given, **absent}, NVIDIA)
     got = lib[op.name](**{n: convert(x) if isinstance(x, np.ndarray) else x for n, x in given.items()})
     results = got if isinstance(got, tuple) else (got,)
     assert len(results) == len(bounds)

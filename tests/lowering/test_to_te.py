@@ -42,7 +42,7 @@ OPS = {
     for name, op in all_ops().items()
     if not {"kv_heads", "experts", "channels"} & set(op.dims)
     and name not in arrays.SIZES_OF
-    and not name.endswith(("int8", "int8_rows", "argmax"))
+    and not name.endswith(("int8", "int8_rows"))
 }
 
 SIZES = {
@@ -138,6 +138,8 @@ def calls() -> Any:
         chosen = [(absent, attributes) for absent in variants(op) for attributes in attributes_of(op)]
         for i, (absent, attributes) in enumerate(chosen):
             for dtype in EPSILON:
+                if (op.name, dtype) == ("argmax", "bfloat16"):
+                    continue  # TVM 0.27 compiles a search over bfloat16 that has no schedule to wrong code
                 if i == 0 or dtype == "float32":
                     label = "-".join([op.name, "without", *sorted(absent), *map(str, attributes.values()), dtype])
                     yield pytest.param(op, absent, attributes, dtype, id=label)
@@ -155,8 +157,7 @@ def test_every_op_agrees_with_its_reference(
     scalars = {p.name: 0.375 if p.required else p.default for p in op.parameters if p.role == "scalar"}
     for label, numbers in SIZES.items():
         sizes = sizes_of(graph, numbers)
-        if not fits(graph, sizes):
-            continue
+        assert fits(graph, sizes), label
         arrays = arguments(graph, sizes)
         got = call(function, lowered, arrays, scalars, sizes, shapes(graph, sizes))
         wanted = op.expected(**{n: double(a) for n, a in arrays.items()}, **scalars, **attributes)

@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ import opsgen as og
 from opsgen.compiler import Variant
 from opsgen.dsl import Op
 from opsgen.dsl.op import variants
-from opsgen.lowering import error_bounds
 from opsgen.lowering.error_bounds import bounded
 from opsgen.ops import all_ops
 from opsgen.runtime.host import host_levels
@@ -81,8 +79,7 @@ def calls_of(op: Op, every: bool) -> list[tuple[frozenset[str], dict[str, Any]]]
 
 def check(lib: Any, op: Op, given: dict[str, Any]) -> None:
     absent = {p.name: None for p in op.parameters if p.spec and p.name not in given}
-    with mock.patch.object(error_bounds, "FLOAT8_SUMS", 0.0):  # only tensor cores keep fewer bits of those sums
-        bounds = bounded(op, {**given, **absent})
+    bounds = bounded(op, {**given, **absent})
     wanted = op.expected(**given)
     wanted = wanted if isinstance(wanted, dict) else {"out": wanted}
     got = lib[op.name](**given)
