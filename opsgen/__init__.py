@@ -95,7 +95,7 @@ if TYPE_CHECKING:
     )
     from .dsl.random import random_bits, random_uniform
     from .dsl.scan import cummax, cummin, cumprod, cumsum
-    from .dsl.scatter import scatter_add, scatter_max, scatter_min
+    from .dsl.scatter import scatter_add, scatter_max, scatter_min, scatter_set
     from .errors import OpsgenError, OpsgenWarning
     from .runtime import Library, Packed, load
 
@@ -118,7 +118,7 @@ _HOMES = {
     "opsgen.dsl.bits": ("wide_product",),
     "opsgen.dsl.random": ("random_bits", "random_uniform"),
     "opsgen.dsl.scan": ("cummax", "cummin", "cumprod", "cumsum"),
-    "opsgen.dsl.scatter": ("scatter_add", "scatter_max", "scatter_min"),
+    "opsgen.dsl.scatter": ("scatter_add", "scatter_max", "scatter_min", "scatter_set"),
 }  # fmt: skip
 _WHERE = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -12,6 +12,7 @@ from ..dsl.op import Graph
 from ..dsl.tensor import Map, Reduce, Scan, Tensor, walk
 from .groups import TRANSCENDENTAL
 from .scatter import scatter_of
+from .updates import updates_of
 
 TRANSCENDENTAL_FLOPS = 10
 _FREE = frozenset({"cast", "where", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "isnan"})
@@ -53,10 +54,17 @@ def flops(graph: Graph, nodes: tuple[Tensor, ...] | None = None) -> Extent:
 
 
 def bytes_moved(graph: Graph) -> Extent:
-    """The bytes of all inputs and results."""
+    """The bytes of all inputs and results; of a parameter of which single rows are updated, those of the rows."""
     total = Extent.const(0)
+    updates = updates_of(graph)
+    read: list[Tensor] = []
+    walk(graph.outputs(), read.append, lambda n: updates[id(n)].children() if id(n) in updates else n.children())
+    only_written = {id(u.old) for u in updates.values()} - {id(n) for n in read}
     for node in graph.inputs:
-        total = total + elements(graph, node.dims) * node.dtype.bytes
+        if id(node) not in only_written:
+            total = total + elements(graph, node.dims) * node.dtype.bytes
     for result in graph.results:
-        total = total + elements(graph, result.value.dims) * result.dtype.bytes
+        update = updates.get(id(result.value))
+        dims = result.value.dims if update is None else update.space
+        total = total + elements(graph, dims) * result.dtype.bytes
     return total

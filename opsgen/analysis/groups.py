@@ -9,6 +9,7 @@ A group has one of these patterns, found from its expressions and never from an 
     grouped_contraction  a contraction whose right factor is another one for each run of rows (mixture of experts)
     scan           running sums (products, extremes) along one dim, and the maps before and after them
     scatter        a reduction at each of the positions that its elements go to, and the maps after it
+    update         elements of a parameter that sources with computed positions overwrite
     online_chain   a contraction and the chain of reductions over its result, one of which may be a contraction too
 
 What one group hands to another is stored (workspace); everything else is computed where it is used.
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from .fusion import FusedChain
     from .scatter import Scatter
     from .segments import Segments
+    from .updates import Update
 
 TRANSCENDENTAL = frozenset({"exp", "exp2", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "pow"})
 
@@ -51,6 +53,8 @@ class Group:
     """Of a scan group: its scans, all along the same dim in the same direction, none of which needs another."""
     scatter: Scatter | None = None
     """Of a scatter: its parts."""
+    update: Update | None = None
+    """Of an update: its parts."""
     float32_products: str = "float32"
     """How a contraction may multiply float32 operands: "tf32" allows tensor cores to take 10 bits of their mantissa."""
     float8_sums: str = "float32"

@@ -10,22 +10,33 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..dsl.dtypes import compute_type
 from ..dsl.op import Graph
 from ..dsl.tensor import At, Concat, Map, Reduce, Scan, Tensor, walk
+from .exact import holds_exactly
 from .fusion import FusedChain, fused_chains
 from .groups import Group, Partition, factors, is_transpose, read_from
 from .scatter import Scatter, scatter_of
 from .segments import Segments, segments
+from .updates import Update, updates_of
 
 
 def partition(graph: Graph, chains: bool = True) -> Partition:
     """The groups of a graph, in an order in which they can run. Without ``chains`` none is an online chain."""
-    return _Partitioner(graph, fused_chains(graph) if chains else ()).run()
+    fused, updates = fused_chains(graph) if chains else (), updates_of(graph)
+    while True:
+        partitioner = _Partitioner(graph, fused, updates)
+        found = partitioner.run()
+        if not partitioner.refused:
+            return found
+        updates = {key: u for key, u in updates.items() if key not in partitioner.refused}
 
 
 class _Partitioner:
-    def __init__(self, graph: Graph, chains: tuple[FusedChain, ...]) -> None:
+    def __init__(self, graph: Graph, chains: tuple[FusedChain, ...], updates: dict[int, Update]) -> None:
         self.graph = graph
+        self.updates = updates
+        self.refused: set[int] = set()  # of the updates, those whose parameter is read at the wrong time
         self.chain_of = {id(n): f for f in chains for n in (f.score, *(k.node for k in f.links))}
         self.chain_groups: dict[int, Group] = {}
         self.groups: list[Group] = []
@@ -47,14 +58,22 @@ class _Partitioner:
 
     def run(self) -> Partition:
         walk(self.graph.outputs(), self.compare)
-        walk(self.graph.outputs(), self.place)
+        walk(self.graph.outputs(), self.place, self.needed)
         for result in self.graph.results:
             self.place_result(result.value)
         self.order_updates()
         return Partition(self.graph, tuple(self.sorted()), self.home)
 
+    def needed(self, node: Tensor) -> tuple[Tensor, ...]:
+        """What a node is computed from."""
+        update = self.updates.get(id(node))
+        return node.children() if update is None else update.children()
+
     # -- placing one node ----------------------------------------------------------------------------------------------
     def place(self, node: Tensor) -> None:
+        if id(node) in self.updates:
+            self.place_update(node, self.updates[id(node)])
+            return
         if isinstance(node, Reduce):
             pair, scatter = factors(node), scatter_of(node)
             if id(node) in self.chain_of:
@@ -214,6 +233,12 @@ class _Partitioner:
         self.home.pop(id(node.arg), None)  # what the destinations choose from is never stored
         self.join(group, node, scatter.children())
 
+    def place_update(self, node: Tensor, update: Update) -> None:
+        group = self.open("update", node.dims, update.scatter.source)
+        group.update = update
+        self.join(group, node, update.children())
+        group.store(node)
+
     def place_scan(self, node: Scan) -> None:
         """A scan joins one that runs the same way over what it reads, unless it needs that one's results."""
         children = (node.arg,)
@@ -250,7 +275,7 @@ class _Partitioner:
             return id(node) in group.fused.inside or dims in (rows, rows | set(group.fused.columns))
         if group.pattern == "row_reduction":
             return dims in (set(group.space), set(group.space) | set(group.over))
-        return dims == set(group.space)
+        return group.update is None and dims == set(group.space)
 
     # -- results -------------------------------------------------------------------------------------------------------
     def place_result(self, node: Tensor) -> None:
@@ -279,6 +304,9 @@ class _Partitioner:
                 continue
             writer, value, old = self.home[id(result.value)], result.value, result.updates
             readers = self.readers(old)
+            if writer.update is not None and self.too_late(writer, value, readers):
+                self.refused.add(id(value))
+                return
             if not self.in_place(writer, old) or any(g.needs(writer) for g in readers if g is not writer):
                 copy = At(value, {}, value.dims, exact=True)
                 writer = self.open("map", copy.dims)
@@ -287,6 +315,14 @@ class _Partitioner:
                 results[i] = replace(result, value=copy)
             writer.after.extend(g for g in readers if g is not writer and g not in writer.after)
         self.graph = replace(self.graph, results=tuple(results))
+
+    def too_late(self, writer: Group, value: Tensor, readers: list[Group]) -> bool:
+        """Whether a reader of an updated parameter needs the update first, or more digits of the new value than the
+        parameter's memory holds."""
+        if any(g.needs(writer) for g in readers if g is not writer):
+            return True
+        used = any(writer in g.after for g in self.groups)
+        return used and compute_type(value.dtype) != value.dtype and not holds_exactly(value)
 
     def readers(self, node: Tensor) -> list[Group]:
         """The groups that read an input."""
@@ -302,7 +338,7 @@ class _Partitioner:
             n = stack.pop()
             if id(n) not in found and read_from(self.home, group, n) is None:
                 found[id(n)] = n
-                stack.extend(n.children())
+                stack.extend(self.needed(n))
         return list(found.values())
 
     def in_place(self, writer: Group, old: Tensor) -> bool:

@@ -151,12 +151,15 @@ def _group(parts: Partition, group: Group, names: Mapping[int, str]) -> Data:
     own, read = parts.contents(group)
     moved = Extent.const(0)
     for node in read:
+        if group.update is not None and node is group.update.old:
+            continue  # it is written, and not read
         kind = node.dtype if isinstance(node, Input) else compute_type(node.dtype)
         moved = moved + cost.elements(graph, node.dims) * kind.bytes
     for node in group.stored:
         kinds = [r.dtype for r in graph.results if r.value is node] or [compute_type(node.dtype)]
+        dims = node.dims if group.update is None else group.update.space
         for kind in kinds:
-            moved = moved + cost.elements(graph, node.dims) * kind.bytes
+            moved = moved + cost.elements(graph, dims) * kind.bytes
     numbers: dict[int, int] = {}
     nodes = []
     for place, node in enumerate([*read, *own]):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import error
-from .dtypes import LARGEST, DType
-from .functions import _extent, _of, _over, _reduce, where
+from .dtypes import LARGEST, DType, promote
+from .functions import _extent, _of, _over, _reduce, at, cast, index, where
 from .location import user_line
-from .tensor import At, Index, Tensor, as_tensor, broadcast_dims
+from .tensor import At, Index, Map, Tensor, as_tensor, broadcast_dims
 
 
 def _scatter(function: str, x: Any, positions: Any, over: Any, into: str, extent: Any) -> Tensor:
@@ -90,4 +90,54 @@ def scatter_min(x: Any, positions: Any, *, over: Any, into: str, extent: Any = N
     return _scatter("scatter_min", x, positions, over, into, extent)
 
 
-__all__ = ["scatter_add", "scatter_max", "scatter_min"]
+def _as_stored(x: Tensor, kind: DType) -> Tensor:
+    """x rounded to the type of the tensor that it goes into."""
+    if promote(x.dtype, kind) != kind and not (x.dtype.kind == kind.kind and (x.weak or kind.kind == "float")):
+        raise error(
+            "E1003",
+            where=user_line(),
+            function="scatter_set",
+            found=f"{x.dtype.name} that goes into {kind.name}",
+            wanted="elements of a type that the tensor's holds; cast them",
+        )
+    if x.dtype == kind and not (kind.bits < 32 and x.children()):  # halves are computed in float32
+        return x
+    return cast(x, kind) if x.dtype != kind else Map("cast", (x,), x.dims, kind)
+
+
+def scatter_set(tensor: Any, x: Any, positions: Any, *, over: str, into: str) -> Tensor:
+    """``tensor`` with the elements of x at their positions along its dim ``into``, as torch.index_copy and JAX's
+    ``.at[].set`` have it.
+
+    ``og.scatter_set(cache, new, slots, over="tokens", into="entries")`` is cache with row t of new in the place of row
+    slots[t]. ``over`` is a dim of the positions; the other dims of x and of the positions are those of the tensor. A
+    number goes to all of them. Of elements with the same position the last one along ``over`` stays (torch and JAX
+    leave open which); those whose position lies outside of [0, extent) go nowhere, negative ones too. x is rounded to
+    the tensor's type. A call in which x has no element along ``over`` gets E4010.
+
+    It is ``og.where(last < 0, tensor, x.at(over=last))`` with ``last = og.scatter_max(og.index(over), positions, …)``.
+    As the new value of the Mut parameter that ``tensor`` is, it writes the elements of x and touches no others.
+
+    Raises:
+        DefinitionError: E1003, types do not go together; E1007 and E1010, dims do not.
+    """
+    tensor, x, positions = (as_tensor(t, "scatter_set") for t in (tensor, x, positions))
+    trace = _of(tensor, "scatter_set")
+    summed = _over(positions, over, "scatter_set")
+    source, destination = summed[0], trace.resolve(into)
+    own = {d for t in (x, positions) for d in t.dims if d != source}
+    kept = set(tensor.dims) - {destination}
+    if len(summed) > 1 or destination not in tensor.dims or source in tensor.dims or own - kept:
+        raise error(
+            "E1010",
+            where=user_line(),
+            function="scatter_set",
+            found=f"x has dims {list(x.dims)}, the positions {list(positions.dims)}, the tensor {list(tensor.dims)}",
+            fix=f"One dim, over={over!r}, takes the place of {into!r}; all others must be the tensor's.",
+        )
+    x = _as_stored(x, tensor.dtype)
+    last = _scatter("scatter_max", index(over), positions, over, into, None)
+    return where(last < 0, tensor, at(x, **{over: last}) if source in x.dims else x)
+
+
+__all__ = ["scatter_add", "scatter_max", "scatter_min", "scatter_set"]

@@ -616,7 +616,11 @@ def _bits(op: str, args: tuple[Tensor, ...]) -> Tensor:
     return Map(op, args, broadcast_dims(args), dtype, weak)
 
 
-def walk(roots: tuple[Tensor, ...], visit: Callable[[Tensor], None]) -> None:
+def walk(
+    roots: tuple[Tensor, ...],
+    visit: Callable[[Tensor], None],
+    children: Callable[[Tensor], tuple[Tensor, ...]] = lambda node: node.children(),
+) -> None:
     """Every node once, children before parents, left to right. Iterative: deep graphs do not exhaust the stack."""
     seen: set[int] = set()
     stack: list[tuple[Tensor, bool]] = [(r, False) for r in reversed(roots)]
@@ -629,4 +633,4 @@ def walk(roots: tuple[Tensor, ...], visit: Callable[[Tensor], None]) -> None:
             continue
         seen.add(id(node))
         stack.append((node, True))
-        stack.extend((c, False) for c in reversed(node.children()))
+        stack.extend((c, False) for c in reversed(children(node)))

@@ -218,6 +218,8 @@ class Kernel(Environment):
             if r.value is node and r.updates is None and r.dtype in (dtype, compute_type(r.dtype)):
                 return self._result(r)
         home = self.partition.home[id(node)]
+        if home.update is not None:  # once it has run, the new value is what the parameter holds
+            return self.input(home.update.old)
         position = next(i for i, s in enumerate(home.stored) if s is node)
         # In the order in which the group makes it: that of the expression is an accident of which operand stood left.
         order = node.dims

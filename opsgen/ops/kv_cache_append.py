@@ -5,8 +5,8 @@ as one dim. A slot outside of the cache (-1 for padding) goes nowhere; of rows w
 Source: Kwon et al., Efficient Memory Management for Large Language Model Serving with PagedAttention, 2023
 (arXiv:2309.06180).
 
-Preconditions: there is a row to append; the call checks it before it runs. The update is said as a new value of every
-row, so it reads and writes the whole cache.
+Preconditions: there is a row to append; the call checks it before it runs. What it costs depends on how many rows there
+are to append, and not on the size of the cache.
 """
 
 from typing import Any
@@ -24,8 +24,7 @@ def kv_cache_append(
     slots: og.Tensor["sources", og.integer],
 ) -> og.Results:
     """cache[slots[t]] ← new[t], t along sources"""
-    last = og.scatter_max(og.index("sources"), slots, over="sources", into="entries")
-    return og.results(cache=og.where(last >= 0, new.at(sources=last), cache))
+    return og.results(cache=og.scatter_set(cache, new, slots, over="sources", into="entries"))
 
 
 @kv_cache_append.reference

@@ -5,7 +5,19 @@ from opsgen.schedules.common.schedule import Schedule
 
 def schedules() -> tuple[Schedule, ...]:
     """All schedules of the target. Imports TVM."""
-    from . import contraction, dp4a, grouped_contraction, grouped_wgmma, map, mma, row_reduction, scan, scatter, wgmma
+    from . import (
+        contraction,
+        dp4a,
+        grouped_contraction,
+        grouped_wgmma,
+        map,
+        mma,
+        row_reduction,
+        scan,
+        scatter,
+        update,
+        wgmma,
+    )
 
     return (
         map.SCHEDULE,
@@ -18,4 +30,5 @@ def schedules() -> tuple[Schedule, ...]:
         grouped_wgmma.SCHEDULE,
         scan.SCHEDULE,
         scatter.SCHEDULE,
+        update.SCHEDULE,
     )

@@ -5,7 +5,7 @@ from opsgen.schedules.common.schedule import Schedule
 
 def schedules() -> tuple[Schedule, ...]:
     """All schedules of the target. Imports TVM."""
-    from . import contraction, grouped_contraction, map, online_chain, row_reduction, scan, scatter
+    from . import contraction, grouped_contraction, map, online_chain, row_reduction, scan, scatter, update
 
     return (
         map.SCHEDULE,
@@ -15,4 +15,5 @@ def schedules() -> tuple[Schedule, ...]:
         online_chain.SCHEDULE,
         scan.SCHEDULE,
         scatter.SCHEDULE,
+        update.SCHEDULE,
     )

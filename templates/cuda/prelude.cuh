@@ -240,6 +240,11 @@ __device__ __forceinline__ int64_t opsgen_fetch_add(void* place, int64_t number)
   return atomicAdd(static_cast<unsigned long long*>(place), static_cast<unsigned long long>(number));
 }
 
+// Makes an integer the larger of itself and a number, which other threads may do, too.
+__device__ __forceinline__ int32_t opsgen_raise(void* place, int64_t number) {
+  return atomicMax(static_cast<long long*>(place), static_cast<long long>(number)) < number;
+}
+
 // sum + the products of four 8-bit integers each; s: signed, u: unsigned.
 #define OPSGEN_DP4A(name, types)                                                                      \
   __device__ __forceinline__ int32_t opsgen_dp4a_##name(int32_t sum, uint32_t a, uint32_t b) {        \

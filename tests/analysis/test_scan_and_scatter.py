@@ -12,6 +12,7 @@ from opsgen.analysis.partition import partition
 from opsgen.analysis.scatter import Scatter, scatter_of
 from opsgen.compiler.inspect import formula
 from opsgen.dsl import Op
+from opsgen.dsl.dtypes import DTYPES
 from opsgen.dsl.tensor import Reduce
 from opsgen.ops import all_ops
 from tests import scans_and_scatters as made
@@ -187,3 +188,63 @@ def test_a_scatter_costs_what_its_sources_do() -> None:
 
     graph = f.trace()
     assert formula(cost.flops(graph), graph.extents) == "n*m"
+
+
+# -- updates of rows ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("rows_set", ["update"]),
+        ("set_and_read", ["update", "row_reduction"]),
+        ("number_set", ["update"]),
+        ("two_set", ["row_reduction", "update", "map", "update"]),
+        ("set_from_itself", ["scatter", "map", "map"]),
+        ("old_and_new", ["scatter", "map", "row_reduction", "map"]),
+        ("set_in_a_copy", ["scatter", "map"]),
+    ],
+)
+def test_what_is_an_update_of_rows(name: str, wanted: list[str], dtype: str) -> None:
+    [op] = [op for op in made.SETS if op.name == name]
+    found = partition(op.trace(DTYPES[dtype])).groups
+    assert sorted(g.pattern for g in found) == sorted(wanted)
+    if name == "set_and_read":  # what it reads is there when it runs
+        assert found[1].needs(found[0]) and not found[0].needs(found[1])
+    if name == "two_set":  # nobody reads the cache after it was overwritten
+        update = {g.update.old.name: g for g in found if g.update is not None}
+        readers = [g for g in found if g.pattern in ("map", "row_reduction")]
+        assert all(update["k"].needs(g) for g in readers) and update["k"].update.scatter.linked
+
+
+Choose = Callable[[Any, Any, Any, Any], Any]
+
+
+@pytest.mark.parametrize(
+    ("choose", "is_one"),
+    [
+        (lambda last, x, i, c: og.where(last >= 0, x.at(n=last), c), True),
+        (lambda last, x, i, c: og.where(last < 0, c, x.at(n=last)), True),
+        (lambda last, x, i, c: og.where(last >= 0, 1.0, c), True),
+        (lambda last, x, i, c: og.where(last >= 0, (x * 2 + 1).at(n=last), c), True),
+        (lambda last, x, i, c: og.where(last >= 1, x.at(n=last), c), False),  # source 0 goes nowhere
+        (lambda last, x, i, c: og.where(last >= 0, x.at(n=last), c * 2), False),  # the others change, too
+        (lambda last, x, i, c: og.where(last >= 0, x.at(n=last) * og.index("v"), c), False),
+        (lambda last, x, i, c: og.where(last >= 0, x.at(n=last // 2), c), False),
+        (lambda last, x, i, c: og.where(last >= 0, x.at(n=og.max(last, 0)) + c, c), False),
+        (lambda last, x, i, c: og.where(last >= 0, c, x.at(n=last)), False),
+    ],
+)
+def test_what_an_update_of_rows_looks_like(choose: Choose, is_one: bool) -> None:
+    @og.op
+    def f(c: og.Mut["v", "m"], x: og.Tensor["n", "m"], i: og.Tensor["n", og.int64]) -> Any:
+        last = og.scatter_max(og.index("n"), i, over="n", into="v")
+        return og.results(c=choose(last, x, i, c))
+
+    assert ("update" in patterns(f)) == is_one
+
+
+def test_an_update_costs_what_its_rows_do() -> None:
+    graph = made.rows_set.trace()
+    assert formula(cost.bytes_moved(graph), graph.extents) == "8*h*m*n + 8*n"
+    graph = made.old_and_new.trace()
+    assert formula(cost.bytes_moved(graph), graph.extents) == "8*v*m + 8*m*n + 8*n"  # the old one is read

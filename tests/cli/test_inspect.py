@@ -18,7 +18,7 @@ OPS = list(all_ops())
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
-PATTERNS = ("map", "row_reduction", "contraction", "grouped_contraction", "online_chain", "scan", "scatter")
+PATTERNS = ("map", "row_reduction", "contraction", "grouped_contraction", "online_chain", "scan", "scatter", "update")
 SHAPES_ALONE = {"one_hot": {"like"}, "scatter_add": {"like"}}
 """Inputs that are there for their dims."""
 

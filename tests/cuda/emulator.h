@@ -255,6 +255,12 @@ T opsgen_from_lane(T value, int lane) {
   if (lane < 0 || lane > 31) emulator::refuse("a lane that a warp has not");
   return emulator::take(value, emulator::thread.x / 32 * 32 + lane);
 }
+inline int32_t opsgen_raise(void* place, int64_t number) {
+  int64_t found;
+  memcpy(&found, place, 8);
+  if (found < number) memcpy(place, &number, 8);
+  return found < number;
+}
 inline int64_t opsgen_fetch_add(void* place, int64_t number) {
   int64_t found, sum;
   memcpy(&found, place, 8);

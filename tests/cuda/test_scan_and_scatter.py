@@ -28,7 +28,7 @@ def on_cpu() -> Iterator[None]:
 def lib() -> Any:
     with emulated.on_cpu():
         folder = Path(tempfile.mkdtemp(prefix="opsgen-scans-"))
-        return emulated.compile([*OPS.values(), *made.UPDATES], folder, "cuda/sm_80")
+        return emulated.compile([*OPS.values(), *made.UPDATES, *made.SETS], folder, "cuda/sm_80")
 
 
 @pytest.mark.parametrize("name", [op.name for op in made.SCANS])
@@ -99,10 +99,32 @@ def test_updates_in_place(lib: Any) -> None:
     np.testing.assert_allclose(table, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("op", made.SETS, ids=lambda op: op.name)
+def test_rows_that_are_set(lib: Any, op: og.Op) -> None:
+    for seed, (n, m, v) in enumerate(made.SET_SIZES):
+        made.check_set(lib, op, made.set_arguments(op, n, m, v, "float32", seed), 2.0**-20)
+
+
+def test_rows_of_halves_that_are_set(tmp_path: Path) -> None:
+    op = made.set_and_read
+    lib = emulated.compile([op], tmp_path, "cuda/sm_80", dtypes=["bfloat16"])
+    for seed, (n, m, v) in enumerate(made.SET_SIZES):
+        made.check_set(lib, op, made.set_arguments(op, n, m, v, "bfloat16", seed), 2.0**-8)
+
+
+def test_rows_that_are_set_where_memory_is_not_aligned(lib: Any) -> None:
+    wide = np.zeros((9, 2, 41), np.float32)
+    x, i = np.ones((3, 2, 8), np.float32), np.array([4, -1, 8])
+    for first in range(5):
+        lib.rows_set(wide[:, :, first : first + 8], x * (first + 1), i)
+        assert (wide[[4, 8], :, first : first + 8] == first + 1).all()
+    assert wide.sum() == 4 * (1 + 2 + 3 + 4 + 5 * 8)
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_kernels_do_not_spill(arch: str) -> None:
     for dtype in ("float32", "bfloat16"):
-        check_resources(enumerate_problems([made.rows, made.middle, made.spread], [dtype], {}), arch)
+        check_resources(enumerate_problems([made.rows, made.middle, made.spread, made.set_and_read], [dtype], {}), arch)
 
 
 def test_bound_dims_leave_one_kernel(tmp_path: Path) -> None:

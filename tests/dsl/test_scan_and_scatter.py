@@ -134,6 +134,37 @@ def test_the_destination_takes_the_place_of_what_is_summed() -> None:
     assert f.trace().results[0].value.dims == ("b", "v", "m")
 
 
+def test_elements_that_are_set() -> None:
+    """Of those with the same position the last one stays; those outside go nowhere."""
+
+    @og.op
+    def f(t: og.Tensor["v", "m"], x: og.Tensor["n", "m"], i: og.Tensor["n", og.int32]) -> og.Tensor:
+        return og.results(
+            rows=og.scatter_set(t, x, i, over="n", into="v"), number=og.scatter_set(t, 7, i, over="n", into="v")
+        )
+
+    rng = np.random.default_rng(1)
+    t, x, i = rng.standard_normal((4, 2)), rng.standard_normal((7, 2)), np.array([0, 3, 3, -1, 4, 0, 3], np.int32)
+    t[2] = np.nan
+    found = f.evaluate(t, x, i)
+    np.testing.assert_array_equal(found["rows"], [x[5], t[1], t[2], x[6]])
+    np.testing.assert_array_equal(found["number"], [[7, 7], t[1], t[2], [7, 7]])
+
+
+def test_elements_that_are_set_are_rounded_to_the_type_of_the_tensor() -> None:
+    @og.op
+    def f(
+        h: og.Tensor["v", "m", og.float16], x: og.Tensor["n", "m", og.float32], i: og.Tensor["n", og.int64]
+    ) -> og.Tensor:
+        after = og.scatter_set(h, x, i, over="n", into="v")
+        return og.results(after=after, apart=og.cast(after, og.float32))
+
+    x = np.float32([[1 + 2**-14, 1e9]])
+    found = f.evaluate(np.zeros((2, 2), np.float16), x, np.int64([1]))
+    assert found["after"].dtype == np.float16
+    np.testing.assert_array_equal(found["apart"], [[0, 0], [1, np.inf]])
+
+
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 Define = Callable[[og.Tensor, og.Tensor, og.Tensor], og.Tensor]
 
@@ -153,6 +184,22 @@ Define = Callable[[og.Tensor, og.Tensor, og.Tensor], og.Tensor]
         ("E1007", lambda x, i, p: og.scatter_add(x, i, over="n", into="k", extent=3), "with extents k and 3"),
         ("E1010", lambda x, i, p: og.scatter_min(x, i, over="n", into="z", extent=0), "the extent of 'z' is 0"),
         ("E1003", lambda x, i, p: og.scatter_add(p, i, over="n", into="k"), "branches that are both numbers"),
+        ("E1003", lambda x, i, p: og.scatter_set(x.rename(n="q"), x, x, over="n", into="q"), "positions of type float"),
+        (
+            "E1003",
+            lambda x, i, p: og.scatter_set(i.rename(n="q"), x.at(m=0), i, over="n", into="q"),
+            "float32 that goes",
+        ),
+        ("E1003", lambda x, i, p: og.scatter_set(i.rename(n="q"), 0.5, i, over="n", into="q"), "float32 that"),
+        (
+            "E1003",
+            lambda x, i, p: og.scatter_set(p.rename(n="q"), 1, i, over="n", into="q"),
+            "int64 that goes into bool",
+        ),
+        ("E1002", lambda x, i, p: og.scatter_set(x.rename(n="q"), x, i, over="m", into="q"), "has dims ['n']"),
+        ("E1010", lambda x, i, p: og.scatter_set(x, x, i, over="n", into="m"), "the tensor ['n', 'm']"),
+        ("E1010", lambda x, i, p: og.scatter_set(i.rename(n="q"), x, i, over="n", into="q"), "x has dims ['n', 'm']"),
+        ("E1001", lambda x, i, p: og.scatter_set(x.rename(n="q"), x, i, over="n", into="z"), "unknown dim 'z'"),
     ],
 )
 def test_mistakes(code: str, define: Define, fact: str) -> None:

@@ -26,7 +26,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from opsgen.compiler.compile import build
 
     path = tmp_path_factory.mktemp("scans") / "scans.so"
-    build([*OPS.values(), *made.UPDATES], path, ["x86/avx2", "x86/avx512"], ["float32", "bfloat16", "float64"])
+    build(
+        [*OPS.values(), *made.UPDATES, *made.SETS], path, ["x86/avx2", "x86/avx512"], ["float32", "bfloat16", "float64"]
+    )
     return path
 
 
@@ -149,3 +151,25 @@ def test_bound_dims(dims: dict[str, int]) -> None:
     n, m = dims["n"], dims.get("m", 3)
     check(lib, "rows", made.scan_arguments("rows", 2, n, "float32"))
     check(lib, "columns", made.scan_arguments("columns", m, n, "float32"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("op", made.SETS, ids=lambda op: op.name)
+def test_rows_that_are_set(lib: Any, op: og.Op, dtype: str) -> None:
+    for seed, (n, m, v) in enumerate(made.SET_SIZES):
+        given = made.set_arguments(op, n, m, v, dtype, seed)
+        made.check_set(lib, op, given, {"float32": 2.0**-22, "bfloat16": 2.0**-8, "float64": 2.0**-50}[dtype])
+
+
+def test_a_strided_cache_and_one_that_overlaps_what_is_set(lib: Any) -> None:
+    wide = np.zeros((9, 2, 40), np.float32)
+    x, i = np.ones((2, 2, 5), np.float32), np.array([4, 8])
+    lib.rows_set(wide[:, :, 3:8], x, i)
+    assert wide[[4, 8], :, 3:8].all() and wide.sum() == x.sum()
+    for cache, rows in ((wide, wide[:2]), (wide[:, :, :20], wide[:2, :, 10:30])):
+        before = wide.copy()
+        with pytest.raises(og.OpsgenError, match="E40"):
+            lib.rows_set(cache, rows, i)
+        assert np.array_equal(wide, before)
+    with pytest.raises(og.OpsgenError, match="E4010"):
+        lib.rows_set(wide, wide[:0].copy(), i[:0])
