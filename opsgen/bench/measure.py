@@ -16,6 +16,7 @@ from ..runtime.manifest import Kernel
 from . import cuda_timing, inputs, peers, timing
 from .cases import Case, packable
 from .check import MOST_ELEMENTS, Checked, check
+from .peak import Peaks
 from .roofline import Roofline, roofline
 from .tensors import NumpyTensors, Tensors, TorchTensors, nbytes
 from .timing import Call, Samples
@@ -27,11 +28,13 @@ _MOST_SETS = 8  # of inputs in different memory
 
 @dataclass(frozen=True)
 class Device:
-    """Where to measure. ``capability``: of a GPU, 10 times the major version, and the minor one."""
+    """Where to measure. ``capability``: of a GPU, 10 times the major version, and the minor one. ``peaks``: of a CPU,
+    if they were measured."""
 
     tensors: Tensors
     capability: int | None = None
     l2: int = 0
+    peaks: Peaks | None = None
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ def measure(
     samples = _time(device, contenders, settings.rounds)
     gathers = any(i.index_limit is not None for i in case.kernel.inputs)
     moved = None if gathers else case.value(case.kernel.bytes)
-    figures = roofline(case.kernel, device.capability)
+    figures = roofline(case.kernel, device.capability, device.peaks, moved)
     return Measured(case, checked, samples, case.value(case.kernel.flops), moved, figures, copied, notes)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .cases import Skipped, dtype_of
 from .measure import COPY, OURS, PACKED, Device, Measured
@@ -14,7 +15,7 @@ FORMAT = 1
 """Of the record."""
 
 
-def document(file: str, device: Device, settings: Mapping[str, Any]) -> dict[str, Any]:
+def document(file: str | None, device: Device, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The head of a record, without results."""
     torch = device.tensors.torch
     hardware: dict[str, Any] = {"name": machine()["cpu"], "kind": "cpu"}
@@ -22,6 +23,9 @@ def document(file: str, device: Device, settings: Mapping[str, Any]) -> dict[str
         hardware = {"kind": "cuda", **gpu(torch, int(device.tensors.device.partition(":")[2]))}
     elif torch is not None:
         hardware["threads"] = torch.get_num_threads()
+    if device.peaks is not None:
+        reads = {str(size): round(value / 1e9, 1) for size, value in device.peaks.reads.items()}
+        hardware["peaks"] = {"float32_gflops": round(device.peaks.flops / 1e9, 1), "read_gbs": reads}
     return {
         "format": FORMAT,
         "file": file,
@@ -58,7 +62,7 @@ def row(m: Measured) -> dict[str, Any]:
         "copy_gbs": round(copy_rate / 1e9, 2),
         "of_copy": None if m.moved is None else round(m.moved / ours / copy_rate, 4),
         "of_roofline": None if least is None else round(least / ours, 4),
-        "roofline": None if m.roofline is None else m.roofline.chip,
+        "roofline": None if m.roofline is None else m.roofline.source,
         "notes": m.notes,
     }
 
@@ -79,29 +83,55 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
+class Part(NamedTuple):
+    """Part of a table: the rows of one kernel. ``cells`` fit ``head``."""
+
+    title: str
+    head: Sequence[str]
+    cells: Sequence[Sequence[str]]
+
+
+def parts(rows: Sequence[Mapping[str, Any]]) -> list[Part]:
+    """The rows of a record for reading, those of one kernel together."""
+    peers = [n for n in dict.fromkeys(n for r in rows for n in r["ratio"]) if n not in (COPY, PACKED)]
+    beside = [PACKED] * any(PACKED in r["ratio"] for r in rows) + peers
+    head = ["", "time", "p20-p80", "TFLOP/s", "GB/s", "copy", "roofline", *beside, "checked"]
+    found: list[Part] = []
+    for title, group in itertools.groupby(rows, key=_title):
+        found.append(Part(title, head, [_cells(r, beside) for r in group]))
+    return found
+
+
 def text(rows: Sequence[Mapping[str, Any]], skipped: Iterable[Skipped] = ()) -> str:
     """Rows of a record for reading, those of one kernel below its name, and what was not measured."""
     lines = []
-    if rows:
-        peers = [n for n in dict.fromkeys(n for r in rows for n in r["ratio"]) if n not in (COPY, PACKED)]
-        beside = [PACKED] * any(PACKED in r["ratio"] for r in rows) + peers
-        head = ["", "time", "p20-p80", "TFLOP/s", "GB/s", "copy", "roofline"]
-        first, *cells = table([*head, *beside, "checked"], [_cells(r, beside) for r in rows]).split("\n")
+    found = parts(rows)
+    if found:
+        first, *cells = table(found[0].head, [row for part in found for row in part.cells]).split("\n")
         lines.append(first)
-        above = ""
-        for r, line in zip(rows, cells):
-            lines += [_title(r)] * (above != _title(r)) + [line]
-            above = _title(r)
-        lines += _legend(rows)
-    lines += [f"not measured: {s.op}: {s.why}" for s in skipped]
-    return "\n".join(lines)
+        for part in found:
+            lines += [part.title, *cells[: len(part.cells)]]
+            cells = cells[len(part.cells) :]
+    return "\n".join([*lines, *notes(rows, skipped)])
+
+
+def notes(rows: Sequence[Mapping[str, Any]], skipped: Iterable[Skipped]) -> list[str]:
+    """What the table leaves out: reasons, whose figures the roofline is of, and what was not measured."""
+    found: dict[str, None] = {}
+    for r in rows:
+        for note in [*r["notes"], r["checked"]["why"]]:
+            if note:
+                found[f"{r['op']}: {note}"] = None
+    sources = sorted({r["roofline"] for r in rows if r["roofline"]})
+    lines = [*found, *([f"roofline: {'; '.join(sources)}"] if sources else [])]
+    return lines + [f"not measured: {s.op}: {s.why}" for s in skipped]
 
 
 def _title(r: Mapping[str, Any]) -> str:
     chosen = [str(v) if isinstance(v, str) else f"{n}={v}" for n, v in r["attributes"].items()]
     chosen += [f"without {n}" for n in r["absent"]]
     of = f" ({', '.join(chosen)})" if chosen else ""
-    return f"{r['op']} {r['dtype']}{of}: {' x '.join(r['dims'])}"
+    return f"{r['op']} {r['dtype']} {r['arch']}{of}: {' x '.join(r['dims'])}"
 
 
 def _cells(r: Mapping[str, Any], beside: Sequence[str]) -> list[str]:
@@ -128,14 +158,3 @@ def _checked(c: Mapping[str, Any]) -> str:
     if c["positions"]:
         parts.append("all" if c["positions"] == c["of"] else str(c["positions"]))
     return "+".join(parts + ["whole"] * c["whole"]) or "NOT"
-
-
-def _legend(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the table leaves out: reasons, and the figures of the roofline."""
-    found: dict[str, None] = {}
-    for r in rows:
-        for note in [*r["notes"], r["checked"]["why"]]:
-            if note:
-                found[f"{r['op']}: {note}"] = None
-    chips = sorted({r["roofline"] for r in rows if r["roofline"]})
-    return [*found, *([f"roofline: {', '.join(chips)}, by its vendor"] if chips else [])]

@@ -7,7 +7,7 @@ import datetime
 from typing import Any
 
 from ..compiler import cache
-from .output import OK, print_json, readable
+from .output import OK, Block, Table, print_json, readable, show
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     total = sum(e.bytes for e in entries)
     if arguments.action == "clear":
         document |= {"removed": 0 if kept is None else kept.clear(), "bytes": total}
-        text = [f"removed {document['removed']} entries, {readable(total)}"]
+        text: list[Block] = [f"removed {document['removed']} entries, {readable(total)}"]
     elif arguments.action == "info":
         document |= {"entries": len(entries), "bytes": total, "most": cache.bound()}
         text = [f"{len(entries)} entries, {readable(total)} of {readable(cache.bound())}, in {place}"]
@@ -28,13 +28,14 @@ def run(arguments: argparse.Namespace) -> int:
             {"kind": e.kind, "title": e.title, "bytes": e.bytes, "used": _time(e.used), "file": str(e.path)}
             for e in entries
         ]
-        text = [f"{_time(e.used)}  {readable(e.bytes):>9}  {e.kind:<7}  {e.title}" for e in entries] or ["no entries"]
+        rows = [(_time(e.used), f"{readable(e.bytes):>9}", e.kind, e.title) for e in entries]
+        text = [Table(rows)] if rows else ["no entries"]
     if kept is None:
-        text = [f"there is no cache: {cache.FOLDER} is 0"]
+        text = [f"there is no cache: {cache.why_none()}"]
     if arguments.json:
         print_json(document)
     else:
-        print("\n".join(text))
+        show(text)
     return OK
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -14,7 +13,8 @@ from ..compiler.precision import Precision
 from ..compiler.problem import Variant, variant
 from ..runtime.library_file import read_manifest
 from . import choices
-from .output import OK, print_json, readable
+from .output import OK, Block, Table, print_json, readable, show
+from .progress import Progress
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,13 +50,13 @@ def run(arguments: argparse.Namespace) -> int:
             }
         )  # fmt: skip
         return OK
+    rows = []
     for op in manifest.ops:
         counts = Counter(k.arch for k in manifest.kernels if k.op == op)
-        print(
-            f"{op:<24} " + ", ".join(f"{n} kernel{'s' * (n != 1)} for {manifest.kind}/{a}" for a, n in counts.items())
-        )
-    count = len(manifest.kernels)
-    print(f"{output}: {count} kernel{'s' * (count != 1)}, {readable(size)}, {seconds:.1f} s")
+        rows.append((op, ", ".join(f"{_kernels(n)} for {manifest.kind}/{a}" for a, n in counts.items())))
+    total = f"{output}: {_kernels(len(manifest.kernels))}, {readable(size)}, {seconds:.1f} s"
+    blocks: list[Block] = [Table(rows), total]
+    show(blocks)
     return OK
 
 
@@ -66,25 +66,5 @@ def _variant(op: Any, chosen: choices.Choices) -> Variant:
     return variant(op, absent=absent or None, dims=chosen.dims_of(op), **chosen.attributes_of(op))
 
 
-class Progress:
-    """Steps on standard error: one line that is overwritten on a terminal, a line each elsewhere."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
-        self.terminal = sys.stderr.isatty()
-        self.width = 0
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        if self.quiet:
-            return
-        line = f"[{done}/{total}] {what}"
-        if self.terminal:
-            print(f"\r{line:<{self.width}}", end="", file=sys.stderr, flush=True)
-            self.width = len(line)
-        else:
-            print(line, file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        """Leaves the terminal's line empty."""
-        if self.terminal and self.width:
-            print(f"\r{'':<{self.width}}\r", end="", file=sys.stderr, flush=True)
+def _kernels(count: int) -> str:
+    return f"{count} kernel{'s' * (count != 1)}"

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OpsgenError
-from .output import FAILED, OK, print_json
+from .output import FAILED, OK, Table, print_json, show
+from .progress import Progress
 
 TVM = "0.27.0.post1"
 TVM_FFI_LEAST = "0.1.14.post0"
@@ -43,29 +44,38 @@ class Check:
 def run(arguments: argparse.Namespace) -> int:
     """The command: 0 if all that is needed is there."""
     checks = examine()
+    measured: dict[str, Any] = {"cpu": None, "gpus": []}
+    if not arguments.no_measure:
+        progress = Progress(arguments.json)
+        try:
+            progress("measuring the CPU", 0, 2)
+            checks.append(cpu_rates(measured))
+            progress("measuring GPUs", 1, 2)
+            checks += gpu_rates(checks, measured)
+        finally:
+            progress.end()
     problems = [c for c in checks if c.status == "problem"]
     if arguments.json:
-        print_json({"ok": not problems, "checks": [vars(c) for c in checks]})
-    else:
-        width = max(len(c.name) for c in checks)
-        for c in checks:
-            print(f"{c.status:<8} {c.name:<{width}}  {c.found}")
-            if c.fix and c.status != "ok":
-                print(f"{'':<8} {'':<{width}}  -> {c.fix}")
-        print(
-            f"\n{len(problems)} problem{'s' * (len(problems) != 1)}" if problems else "\nAll that is needed is there."
-        )
+        print_json({"ok": not problems, "checks": [vars(c) for c in checks], "measured": measured})
+        return FAILED if problems else OK
+    rows = []
+    for c in checks:
+        rows.append((c.status, c.name, c.found))
+        if c.fix and c.status != "ok":
+            rows.append(("", "", f"-> {c.fix}"))
+    count = f"{len(problems)} problem{'s' * (len(problems) != 1)}"
+    show([Table(rows), "", count if problems else "All that is needed is there."])
     return FAILED if problems else OK
 
 
 def examine() -> list[Check]:
-    """Every check, in order."""
+    """Every check but the measurements, in order."""
     checks = [python(), cpu(), tvm_ffi(), numpy(), tvm(), jinja2(), sympy(), gxx(), *temporary()]
     if all(c.status == "ok" for c in checks if c.name in ("tvm-ffi", "g++", "temporary folder")):
         checks.append(threads())
     else:
         checks.append(Check("threads", "note", "not tried: it needs tvm-ffi, g++ and a temporary folder"))
-    return [*checks, cuda(), gpu(), torch()]
+    return [*checks, cuda(), gpu(), torch(), optional("rich"), optional("shtab")]
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -262,3 +272,55 @@ def torch() -> Check:
     if version is None or importlib.util.find_spec("torch") is None:
         return Check("torch", "note", "not installed; only torch arrays need it", 'pip install "opsgen[torch]"')
     return Check("torch", "ok", version)
+
+
+_USES = {"rich": "colours, tables and progress bars on terminals", "shtab": "opsgen completion"}
+
+
+def optional(package: str) -> Check:
+    """What only the command line uses."""
+    version, bad = _version(package), _imports(package)
+    if bad:
+        return Check(package, "note", f"not installed; {_USES[package]} need it", 'pip install "opsgen[cli]"')
+    return Check(package, "ok", version or "")
+
+
+# -- measured ----------------------------------------------------------------------------------------------------------
+def cpu_rates(measured: dict[str, Any]) -> Check:
+    """Flop/s and bytes a second of all CPUs that this process may use; noted in ``measured`` too."""
+    from ..runtime.host import host_levels
+
+    try:
+        from ..bench import peak
+
+        level = next(level for level in reversed(host_levels()) if level in peak.LANES)
+        found = peak.peaks(level, len(os.sched_getaffinity(0)))
+    except (OpsgenError, ImportError, OSError, StopIteration) as bad:
+        return Check("cpu rates", "note", f"not measured: {bad or 'no level that kernels are made for'}")
+    measured["cpu"] = {
+        "level": level, "threads": found.threads, "float32_gflops": round(found.flops / 1e9, 1),
+        "read_gbs": {str(size): round(value / 1e9, 1) for size, value in found.reads.items()},
+    }  # fmt: skip
+    rates = f"{found.flops / 1e9:.0f} GFLOP/s in float32, {found.memory / 1e9:.1f} GB/s from memory"
+    return Check("cpu rates", "ok", f"{rates} ({level}, {found.threads} thread{'s' * (found.threads != 1)})")
+
+
+def gpu_rates(checks: list[Check], measured: dict[str, Any]) -> list[Check]:
+    """The same of each GPU that torch finds; nothing where there is no GPU, or no torch."""
+    if not all(c.status == "ok" for c in checks if c.name in ("gpu", "torch")):
+        return []
+    from ..bench import gpu_peak
+
+    found = []
+    try:
+        framework = importlib.import_module("torch")
+        for index in range(framework.cuda.device_count() if framework.cuda.is_available() else 0):
+            one = gpu_peak.peaks(framework, index)
+            copy, bfloat16 = round(one.copy / 1e9, 1), round(one.bfloat16 / 1e12, 1)
+            measured["gpus"].append({"name": one.name, "copy_gbs": copy, "bfloat16_tflops": bfloat16})
+            rates = f"{one.name}: {bfloat16:.0f} TFLOP/s in bfloat16 (torch.mm), {copy:.0f} GB/s copied"
+            found.append(Check(f"gpu {index} rates", "ok", rates))
+    except Exception as bad:  # a driver that fails, memory that others hold
+        reason = f"{type(bad).__name__}: {bad}".split(chr(10))[0]
+        found.append(Check("gpu rates", "note", f"not measured: {reason}"))
+    return found

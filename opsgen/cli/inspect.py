@@ -7,7 +7,7 @@ import argparse
 from ..compiler.inspect import PLANNED, STAGES, data, text
 from ..errors import error
 from . import choices
-from .output import OK, UsageError, print_json
+from .output import OK, UsageError, print_json, put
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -26,5 +26,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(found)
     else:
-        print(text(found), end="")
+        put(text(found))
     return OK

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..analysis.partition import partition
 from ..ops import all_ops
-from .output import OK, print_json, readable
+from .output import OK, Block, Heading, Table, print_json, readable, show
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -16,7 +16,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(found)
     else:
-        print("\n".join(_library_text(found) if arguments.file is not None else _everything_text(found)))
+        show(_library_blocks(found) if arguments.file is not None else _everything_blocks(found))
     return OK
 
 
@@ -67,19 +67,28 @@ def _schedules(targets: list[str]) -> list[dict[str, Any]] | None:
     return list(found.values())
 
 
-def _everything_text(found: dict[str, Any]) -> list[str]:
-    width = max(len(op["call"]) for op in found["ops"])
-    lines = ["ops", *(f"  {op['call']:<{width}}  {op['doc']}" for op in found["ops"])]
-    lines += ["", "targets", *(f"  {t}{'  (this host: x86)' if t == found['host'] else ''}" for t in found["targets"])]
-    lines += [f"  {alias} = {target}" for alias, target in found["aliases"].items()]
-    lines += ["", "schedules"]
+def _everything_blocks(found: dict[str, Any]) -> list[Block]:
+    targets = [(t, "this host: x86" if t == found["host"] else "") for t in found["targets"]]
+    aliases = [(alias, f"= {target}") for alias, target in found["aliases"].items()]
+    blocks: list[Block] = [
+        Heading("ops"),
+        Table([(op["call"], op["doc"]) for op in found["ops"]], indent=2),
+        "",
+        Heading("targets"),
+        Table(targets + aliases, indent=2),
+        "",
+        Heading("schedules"),
+    ]
     if found["schedules"] is None:
-        return [*lines, '  listing them needs TVM: pip install "opsgen[compile]"']
+        return [*blocks, '  listing them needs TVM: pip install "opsgen[compile]"']
     for s in found["schedules"]:
-        lines.append(f"  {s['name']}: {s['region']}")
-        for knob, values in s["knobs"].items():
-            lines.append(f"    {knob:<14} {', '.join(map(str, values))}; default {_default(knob, s['defaults'])}")
-    return lines
+        blocks.append(Table([(f"{s['name']}: {s['region']}",)], indent=2))
+        knobs = [
+            (knob, f"{', '.join(map(str, values))}; default {_default(knob, s['defaults'])}")
+            for knob, values in s["knobs"].items()
+        ]
+        blocks.append(Table(knobs, indent=4))
+    return blocks
 
 
 def _default(knob: str, defaults: dict[str, dict[str, int]]) -> str:
@@ -105,31 +114,32 @@ def library(path: str) -> dict[str, Any]:
     return {"file": path, "bytes": os.path.getsize(path), **manifest.to_json()}
 
 
-def _library_text(found: dict[str, Any]) -> list[str]:
-    lines = [
-        f"{found['file']}: {readable(found['bytes'])}, {found['kind']} for {', '.join(found['archs'])}",
+def _library_blocks(found: dict[str, Any]) -> list[Block]:
+    blocks: list[Block] = [
+        Heading(f"{found['file']}: {readable(found['bytes'])}, {found['kind']} for {', '.join(found['archs'])}"),
         f"written by opsgen {found['opsgen']} at {found['created']}",
-        "  " + ", ".join(f"{n} {v}" for n, v in found["tools"].items()),
+        Table([(", ".join(f"{n} {v}" for n, v in found["tools"].items()),)], indent=2),
     ]
     for name, signature in found["ops"].items():
-        lines += ["", f"{name}({', '.join(p['name'] for p in signature['params'])})  {signature['doc']}".rstrip()]
+        called = f"{name}({', '.join(p['name'] for p in signature['params'])})"
+        blocks += ["", Heading(f"{called}  {signature['doc']}".rstrip())]
         for k in found["kernels"]:
             if k["op"] == name:
-                lines += _kernel_text(k)
-    return lines
+                blocks += _kernel_blocks(k)
+    return blocks
 
 
-def _kernel_text(k: dict[str, Any]) -> list[str]:
+def _kernel_blocks(k: dict[str, Any]) -> list[Block]:
     chosen = [f"{n}={v!r}" for n, v in k["attributes"].items()] + (
         [f"without {', '.join(k['absent'])}"] if k["absent"] else []
     )
     tensors = [f"{t['name']} {t['dtype']}[{', '.join(map(str, t['dims']))}]" for t in (*k["inputs"], *k["outputs"])]
-    lines = [f"  {k['arch']}: {'; '.join([*chosen, ', '.join(tensors)])}"]
-    lines.append(f"    region: {' and '.join(k['region']) or 'any size'}; workspace: {k['workspace']} bytes")
-    lines += [f"    wanted: {c['expr']} ({c['message']})" for c in k["constraints"]]
+    lines = [f"region: {' and '.join(k['region']) or 'any size'}; workspace: {k['workspace']} bytes"]
+    lines += [f"wanted: {c['expr']} ({c['message']})" for c in k["constraints"]]
     for g in k["groups"]:
         launches = g["launches"] if isinstance(g["launches"], list) else []
         count = len(launches) if isinstance(g["launches"], list) else g["launches"]
-        lines.append(f"    {g['schedule']} ({count} launch{'es' * (count != 1)})")
-        lines += [f"      {launch}" for launch in launches]
-    return lines
+        lines.append(f"{g['schedule']} ({count} launch{'es' * (count != 1)})")
+        lines += [f"  {launch}" for launch in launches]
+    first = Table([(f"{k['arch']}: {'; '.join([*chosen, ', '.join(tensors)])}",)], indent=2)
+    return [first, Table([(line,) for line in lines], indent=4)]

@@ -11,7 +11,7 @@ from jinja2 import Environment, StrictUndefined
 
 from ..errors import error
 from ..runtime.library_file import write_bytes
-from .output import OK, UsageError, print_json
+from .output import OK, UsageError, print_json, put
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({"files": list(map(str, files))})
         return OK
     op, test = files
-    print(f"{op}\n{test}\nNext: change the definition, then\n  python -m pytest {test}\n  opsgen inspect {op}:{name}")
+    put(f"{op}\n{test}\nNext: change the definition, then\n  python -m pytest {test}\n  opsgen inspect {op}:{name}\n")
     return OK
 
 

@@ -52,7 +52,10 @@ def build(
             key = digest(source, arch.name, using.identity())
             return cache.fetch("unit", arch.name, key, lambda: toolchain.compile_source(source, arch, using)[0])
 
-        images = codegen.each(machine_code, [source for _, source in units])
+        def told(count: int, target: Target = target, total: int = len(units)) -> None:
+            report(f"cubins for {target}: {count} of {total}", again=True)
+
+        images = codegen.each(machine_code, [source for _, source in units], told)
         for (names, _), image in zip(units, images, strict=True):
             path = folder / f"{target.arch}-{len(cubins)}.cubin"
             path.write_bytes(image)

@@ -124,12 +124,20 @@ class Cache:
         return found
 
     def clear(self) -> int:
-        """Removes all files of entries, damaged ones too; gives how many there were."""
+        """Removes all files of entries, damaged ones too; gives how many there were.
+
+        Raises:
+            CompileError: E3006, the folder cannot be written.
+        """
         count = 0
         for path in (self.folder / _VERSION).glob("*/??/*"):
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 path.unlink()
                 count += 1
+            except FileNotFoundError:
+                continue
+            except OSError as problem:
+                raise error("E3006", path=self.folder, found=problem.strerror or problem) from None
         return count
 
 
@@ -141,13 +149,23 @@ class NoCache:
 
 
 def folder() -> Path | None:
-    """Where the cache is; None if the user wants none."""
+    """Where the cache is; None if the user wants none, or has no home folder."""
     named = os.environ.get(FOLDER)
     if named == "0":
         return None
     if named:
         return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opsgen"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opsgen"
+    except RuntimeError:  # no HOME, and a user that the system does not know
+        return None
+
+
+def why_none() -> str:
+    """Why `folder` gives none."""
+    if os.environ.get(FOLDER) == "0":
+        return f"{FOLDER} is 0"
+    return f"this user has no home folder, and neither {FOLDER} nor XDG_CACHE_HOME is set"
 
 
 def bound() -> int:
@@ -171,6 +189,8 @@ def open_cache(wanted: bool = True) -> Cache | NoCache:
         TargetError: E2006.
     """
     place = folder() if wanted else None
+    if wanted and place is None and os.environ.get(FOLDER) != "0":
+        _refused(Path("~/.cache/opsgen"), why_none())
     return NoCache() if place is None else Cache(place, bound())
 
 

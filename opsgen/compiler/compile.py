@@ -205,9 +205,9 @@ def _build(
     total = len(problems) * len(targets) + builder.steps(targets)
     done = 0
 
-    def report(what: str) -> None:
+    def report(what: str, again: bool = False) -> None:
         nonlocal done
-        done += 1
+        done += not again
         progress(what, done, total)
 
     plans: list[Any] = []

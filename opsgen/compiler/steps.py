@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
-Steps = Callable[[str], None]
-"""Called with what is being done, once a step."""
+
+class Steps(Protocol):
+    """Told what is being done: once a step, and ``again`` of a step that goes on."""
+
+    def __call__(self, what: str, again: bool = False) -> None: ...
 
 
 @dataclass(frozen=True)

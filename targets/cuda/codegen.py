@@ -118,7 +118,13 @@ def compile_units(
     return [cubin for cubin, _ in done], used
 
 
-def each(make: Callable[[str], Made], sources: Sequence[str]) -> list[Made]:
-    """What is made of each source, as many at a time as there are CPUs."""
+def each(
+    make: Callable[[str], Made], sources: Sequence[str], told: Callable[[int], None] = lambda count: None
+) -> list[Made]:
+    """What is made of each source, as many at a time as there are CPUs; ``told`` how many are done."""
+    made = []
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        return list(pool.map(make, sources))
+        for one in pool.map(make, sources):
+            made.append(one)
+            told(len(made))
+    return made

@@ -9,6 +9,7 @@ import pytest
 from opsgen.bench import cases, inputs
 from opsgen.bench.cases import Choice
 from opsgen.bench.check import _stored
+from opsgen.bench.peak import Peaks
 from opsgen.bench.roofline import roofline
 from opsgen.bench.tensors import NumpyTensors
 from opsgen.dsl import Op
@@ -134,9 +135,22 @@ def test_what_a_peer_stores_are_not_the_products_that_a_contraction_sums() -> No
 )  # fmt: skip
 def test_rates_of_an_h200(dtype: str, pattern: str, rate: float) -> None:
     figures = roofline(kernel("k", dtype=dtype, pattern=pattern), 90)
-    assert figures is not None and (figures.chip, figures.flops) == ("H200 SXM", rate)
+    assert figures is not None and (figures.source, figures.flops) == ("H200 SXM, by its vendor", rate)
     assert figures.seconds(int(rate), 0) == 1.0
     assert figures.seconds(0, int(4.8e12)) == 1.0
+
+
+def test_a_cpu_is_set_against_the_cache_that_holds_what_is_moved() -> None:
+    peaks = Peaks("avx2", 2, 100e9, {1000: 80e9, 4000: 40e9, 9000: 10e9})
+    assert [peaks.bandwidth(n) for n in (0, 2000, 2001, 18000, 10**9)] == [80e9, 80e9, 40e9, 10e9, 10e9]
+    figures = roofline(kernel("k", dtype="float32"), None, peaks, 3000)
+    assert figures is not None and figures.source == "avx2 with 2 threads, as measured"
+    assert figures.seconds(0, 3000) == 3000 / 40e9 and figures.seconds(10**9, 3000) == 0.01
+    double = roofline(kernel("k", dtype="float64"), None, peaks, 0)
+    assert double is not None and double.flops == 50e9
+    assert roofline(kernel("k", dtype="int8", pattern="contraction"), None, peaks, 0) is None
+    half = roofline(kernel("k", dtype="float8_e5m2", pattern="contraction"), None, peaks, 0)
+    assert half is not None and half.flops == 100e9
 
 
 def test_no_figures_no_roofline() -> None:

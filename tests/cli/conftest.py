@@ -1,8 +1,12 @@
 """The command in this process, and in one of its own."""
 
+import fcntl
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +53,33 @@ def process() -> Command:
             check=False,
         )  # fmt: skip
         return Done(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def terminal() -> Callable[..., tuple[int, str]]:
+    """Runs the command on a terminal of some columns; gives the exit code, and all that it shows."""
+
+    def run(*words: Any, columns: int = 100, **environment: str) -> tuple[int, str]:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        variables = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
+        variables |= {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **environment}
+        with subprocess.Popen(
+            [sys.executable, "-m", "opsgen", *map(str, words)], stdin=theirs, stdout=theirs, stderr=theirs,
+            env=variables,
+        ) as running:  # fmt: skip
+            os.close(theirs)
+            shown = b""
+            while True:
+                try:
+                    piece = os.read(ours, 1 << 16)
+                except OSError:  # the other side has closed
+                    break
+                shown += piece
+        os.close(ours)
+        return running.returncode, shown.decode()
 
     return run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 import opsgen as og
 from opsgen import ops
-from opsgen.runtime import library_file
+from opsgen.runtime import host, library_file
 
 from .conftest import Command, Done
 
@@ -39,7 +40,8 @@ SCHEMA = {
     "additionalProperties": False,
     "required": ["format", "file", "date", "device", "machine", "versions", "settings", "results", "skipped"],
     "properties": {
-        "format": {"const": 1}, "file": TEXT, "date": TEXT, "machine": {"type": "object", "required": ["cpu", "cpus"]},
+        "format": {"const": 1}, "file": {"type": ["string", "null"]}, "date": TEXT,
+        "machine": {"type": "object", "required": ["cpu", "cpus"]},
         "device": {"type": "object", "required": ["name", "kind"]},
         "versions": {"type": "object", "required": ["opsgen", "numpy", "torch"], "additionalProperties": TEXT},
         "settings": {"type": "object", "required": ["rounds", "compiled"]},
@@ -106,7 +108,8 @@ def test_packed_weights_and_a_file_beside_the_table(opsgen: Command, library: Pa
     size = "rows=3,in_features=64,out_features=130"
     done = opsgen("bench", library, "linear", "--dims", size, "--dtype", "float32", "--rounds", 1, "--json", path)
     assert done.code == 0
-    assert "linear float32 (none, without bias, without residual): rows x in_features x out_features" in done.out
+    shown = f"linear float32 {host.host_levels()[-1]} (none, without bias, without residual)"
+    assert f"{shown}: rows x in_features x out_features" in done.out
     assert "3x64x130 as given" in done.out and "small+all" in done.out
     found = json.loads(path.read_text())
     jsonschema.validate(found, SCHEMA)
@@ -118,6 +121,37 @@ def test_a_gather_states_no_bytes(opsgen: Command, library: Path) -> None:
     size = "rows=7,vocab=100,hidden=33"
     rows = document(opsgen("bench", library, "embedding", "--dims", size, "--rounds", 1, "--json"))["results"]
     assert [(r["bytes"], r["gbs"], r["of_copy"]) for r in rows] == [(None, None, None)] * 2
+
+
+def test_ops_are_compiled_first_and_measured_at_each_level(opsgen: Command) -> None:
+    levels = [level for level in host.host_levels() if level in host.X86_COMPILED]
+    target = ",".join(f"x86/{level}" for level in levels)
+    words = ["bench", "softmax", "rms_norm", "--absent", "residual", "--target", target, "--dtype", "float16"]
+    done = opsgen(*words, "--dims", "rows=3,columns=33", "rows=3,hidden=33", "--rounds", 1, "--json")
+    found = document(done)
+    assert found["file"] is None
+    wanted = [("softmax", {"rows": 3, "columns": 33}), ("rms_norm", {"rows": 3, "hidden": 33})]
+    assert [(r["arch"], r["op"], r["dims"]) for r in found["results"]] == [(a, *w) for a in levels for w in wanted]
+    for r in found["results"]:
+        assert (r["dtype"], r["absent"]) == ("float16", ["residual"] if r["op"] == "rms_norm" else [])
+        assert re.fullmatch(rf"{r['arch']} with \d+ threads?, as measured", r["roofline"]) and r["of_roofline"] > 0
+    assert host.VARIABLE not in os.environ
+
+
+def test_a_level_of_a_file(opsgen: Command, library: Path) -> None:
+    level = host.host_levels()[-1]
+    rows = document(
+        opsgen("bench", library, "softmax", "--arch", level, "--dims", "rows=2,columns=3", "--rounds", 1, "--json")
+    )["results"]
+    assert {r["arch"] for r in rows} == {level}
+    done = opsgen("bench", library, "--arch", "amx")
+    assert done.code == 1 and done.err.startswith("error E4014: ") and "--arch amx is not among both" in done.err
+
+
+def test_a_roofline_needs_a_compiler(process: Command, library: Path, tmp_path: Path) -> None:
+    words = ["bench", library, "softmax", "--dims", "rows=2,columns=3", "--rounds", 1, "--json"]
+    rows = document(process(*words, PATH=str(tmp_path), CXX=""))["results"]
+    assert [(r["roofline"], r["of_roofline"]) for r in rows] == [(None, None)] * 2
 
 
 def test_it_needs_neither_torch_nor_tvm(process: Command, library: Path, tmp_path: Path) -> None:
@@ -208,6 +242,15 @@ ERRORS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [("E3007", ["no_such_op"]), ("E4021", ["no-such-file.so"]), ("E2001", ["relu", "--target", "z80"])],
+)
+def test_errors_of_what_is_no_file(opsgen: Command, code: str, words: list[str]) -> None:
+    done = opsgen("bench", *words)
+    assert done.code == 1 and done.err.startswith(f"error {code}: ")
+
+
 @pytest.mark.parametrize("code", ERRORS)
 def test_errors(opsgen: Command, library: Path, code: str) -> None:
     done = opsgen("bench", library, *ERRORS[code])
@@ -215,7 +258,9 @@ def test_errors(opsgen: Command, library: Path, code: str) -> None:
     assert done.err.startswith(f"error {code}: ") and done.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [["--rounds", "0"], ["--dims", "rows"], ["--scalar", "eps=small"], ["--rounds", "x"]])
+@pytest.mark.parametrize(
+    "words", [["--target", "x86"], ["--rounds", "0"], ["--dims", "rows"], ["--scalar", "eps=small"], ["--rounds", "x"]]
+)
 def test_a_command_line_that_cannot_be_understood(opsgen: Command, library: Path, words: list[str]) -> None:
     done = opsgen("bench", library, *words)
     assert (done.code, done.out) == (2, "")

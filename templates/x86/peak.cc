@@ -1,5 +1,5 @@
 // What a core can do at most: FMAs on registers alone, and reads of memory that lies in a given cache or beyond.
-// Built by peak.py for AVX2 and AVX-512; W is the vector length in floats.
+// Built by opsgen/bench/peak.py for AVX2 and AVX-512; W is the vector length in floats.
 #include <cstdint>
 
 typedef float vec __attribute__((vector_size(W * 4)));
