@@ -19,7 +19,7 @@ class DType:
     bits: int
 
     def __repr__(self) -> str:
-        return f"og.{self.name}"
+        return "og.bool_" if self.kind == "bool" else f"og.{self.name}"
 
     @property
     def bytes(self) -> int:
