@@ -186,7 +186,7 @@ ERRORS: dict[str, ErrorEntry] = {
     ),
     "E4032": ErrorEntry(_L, "nothing to measure in {path}: {found}. {fix}"),
     # --- E6xxx: resources -------------------------------------------------------------------------------------------
-    "E6001": ErrorEntry(_R, "{op}: {found} bytes of workspace could not be allocated. Use a smaller problem."),
+    "E6001": ErrorEntry(_R, "{op}: {found} bytes of memory could not be allocated. Use a smaller problem."),
     "E6002": ErrorEntry(
         _R,
         "{op}: {wanted} bytes of device memory are needed, {found} are free. Use a smaller problem, or free memory "

@@ -187,13 +187,13 @@ def source(op: str, signature: Signature, packable: Collection[str] = ()) -> str
         operands, listed = ["*_og_tensors"], "_og_tensors"
     else:
         operands, listed = tensors, _tuple(tensors)
-    lines += ["    if _og_plan.direct:"]
+    lines += ["    if _og_plan.direct:", "        try:"]
     if count:
         lines += [
-            f"        if {outs[0]} is None:",
-            f"            {_tuple(outs)} = [_og_f() for _og_f in _og_plan.fresh]",
+            f"            if {outs[0]} is None:",
+            f"                {_tuple(outs)} = [_og_f() for _og_f in _og_plan.fresh]",
         ]
-    lines += ["        _og_stats.calls += 1", "        try:"]
+    lines += ["            _og_stats.calls += 1"]
     lines += [f"            _og_plan.launch({', '.join(['0', *operands, *scalars, *outs])})"]
     lines += ["        except Exception as _og_failure:"]
     lines += [f"            _og_plan.recover(_og_failure, {listed}, {_tuple(scalars)}, {_tuple(outs)})"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from opsgen.errors import InternalError, error
+from opsgen.errors import InternalError, OpsgenError, error
 from opsgen.runtime.arrays import Adapter, ArrayInfo, memory_of
 from opsgen.runtime.devices import kind_of, refusal
 from opsgen.runtime.dtypes import DTYPES
@@ -87,7 +88,10 @@ class Plan:
         fresh: makes each result, where the caller does not give them; else empty.
     """
 
-    __slots__ = ("_adapter", "_given", "_inputs", "_like", "_op", "_results", "_stats", "direct", "fresh", "launch")
+    __slots__ = (
+        "_adapter", "_copied_bytes", "_given", "_inputs", "_like", "_op", "_result_bytes", "_results", "_stats",
+        "direct", "fresh", "launch",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -111,8 +115,11 @@ class Plan:
             shapes = selection.outputs
             self.fresh = tuple(adapter.fresh(shape, spec.dtype, device) for shape, spec in zip(shapes, specs))
             if device != "cpu":
-                sizes = [prod(shape) * DTYPES[spec.dtype].itemsize for shape, spec in zip(shapes, specs)]
+                sizes = [_bytes([(shape, spec.dtype)]) for shape, spec in zip(shapes, specs)]
                 self.fresh = tuple(_or_no_memory(op, make, size, device) for make, size in zip(self.fresh, sizes))
+        sized = [(shape, spec.dtype) for shape, spec in zip(selection.outputs, specs)]
+        self._result_bytes = _bytes(sized)
+        self._copied_bytes = _bytes([(i.info.shape, i.info.dtype) for i in (*inputs, *outputs) if i.copied])
         self._op = op
         self._stats = stats
         self._adapter = adapter
@@ -139,14 +146,22 @@ class Plan:
         """
         adapter = self._adapter
         inputs = [operand.adapter.native(value) for operand, value in zip(self._inputs, arguments)]
-        results = [adapter.native(value) for value in outs] if outs else [make() for make in self.fresh]
+        try:
+            results = [adapter.native(value) for value in outs] if outs else [make() for make in self.fresh]
+        except Exception as failure:
+            raise self._no_memory(failure, self._result_bytes) from None
         natives = [*inputs, *results]
         if any(operand.copied or operand.packer is not None for operand in self._given):
             self._refuse_overlap(natives)
         written_back: list[tuple[Any, Any]] = []
-        handed: list[Any] = [self._hand(*pair, written_back) for pair in zip(self._inputs, inputs)]
-        handed += scalars
-        handed += [self._hand(*pair, written_back) for pair in zip(self._results, results)]
+        try:
+            handed: list[Any] = [self._hand(*pair, written_back) for pair in zip(self._inputs, inputs)]
+            handed += scalars
+            handed += [self._hand(*pair, written_back) for pair in zip(self._results, results)]
+        except (MemoryError, RuntimeError) as failure:
+            if isinstance(failure, RuntimeError) and not re.search("allocate|overflow", str(failure)):  # of torch
+                raise
+            raise self._no_memory(failure, self._copied_bytes) from None
         self._stats.calls += 1
         try:
             self.launch(0, *handed)
@@ -178,8 +193,15 @@ class Plan:
     def recover(
         self, failure: Exception, arguments: Sequence[Any], scalars: Sequence[float], outs: Sequence[Any]
     ) -> None:
-        """After a direct launch raised ``failure``: raise the right error, or launch again where it was none."""
+        """After a direct launch, or the making of its results, raised ``failure``: raise the right error, or launch
+        again where it was none."""
+        if any(out is None for out in outs):
+            raise self._no_memory(failure, self._result_bytes) from None
         self._recover(failure, [*arguments, *scalars, *outs], [*arguments, *outs])
+
+    def _no_memory(self, failure: Exception, wanted: int) -> Exception:
+        """E6001 for memory of the CPU that a framework did not find: numpy and torch say so in several classes."""
+        return failure if isinstance(failure, OpsgenError) else error("E6001", op=self._op, found=wanted)
 
     def _recover(self, failure: Exception, handed: Sequence[Any], natives: Sequence[Any]) -> None:
         kind = kind_of(failure)
@@ -244,6 +266,11 @@ def _or_no_memory(op: str, make: Callable[[], Any], nbytes: int, device: str) ->
             raise error("E6002", op=op, wanted=nbytes, found=torch.cuda.mem_get_info(device)[0]) from None
 
     return made
+
+
+def _bytes(arrays: Sequence[tuple[tuple[int, ...], str]]) -> int:
+    """Of arrays of these shapes and dtypes."""
+    return sum(prod(shape) * DTYPES[dtype].itemsize for shape, dtype in arrays)
 
 
 def _new(dtype: str) -> ArrayInfo:

@@ -29,6 +29,7 @@ from opsgen.runtime.manifest import (
 
 Shape = tuple[int, ...]
 
+_MOST_DIMS = 64  # kMaxDims of templates/common/arguments.cc.j2
 _KINDS = {"cpu": ("x86",), "cuda": ("cuda", "rocm"), "rocm": ("rocm",), "npu": ("ascend",)}
 _FLOATING = ("float32", "float16", "bfloat16", "float64")  # what a parameter without a dtype can be compiled for
 _DEVICE_OF = {"x86": "cpu", "cuda": "cuda", "rocm": "cuda", "ascend": "npu"}
@@ -292,6 +293,8 @@ def _dtype_option(signature: Signature, param: TensorParam, dtype: str, candidat
 
 def _check_rank(op: str, param: TensorParam, info: ArrayInfo) -> None:
     rank, least = len(info.shape), len(param.dims) - param.leading
+    if rank > _MOST_DIMS:
+        raise error("E4004", op=op, argument=param.name, found=rank, shape="...", wanted=f"at most {_MOST_DIMS}")
     if rank < least or (rank > least and not param.leading):
         names = f"[{', '.join(map(str, param.dims))}]"
         wanted = f"at least {least}, {names}" if param.leading else f"{least}, {names}"
@@ -437,4 +440,9 @@ def _output_shape(op: str, spec: TensorSpec, dims: dict[str, int], leading: Shap
         divisors = _sizes(tuple(name for name, size in dims.items() if size == 0), dims)
         wanted = f"sizes for which result {spec.name!r} has a shape"
         raise error("E4010", op=op, found=f"{divisors} is a divisor", wanted=wanted, fix="Pass other shapes.") from None
+    if any(size < 0 for size in sizes):
+        wanted = f"sizes for which result {spec.name!r} has a shape, not {tuple(sizes)}"
+        raise error(
+            "E4010", op=op, found=f"the dims are {_sizes(tuple(dims), dims)}", wanted=wanted, fix="Pass other shapes."
+        )
     return ((leading or ()) if spec.leading else ()) + tuple(sizes)

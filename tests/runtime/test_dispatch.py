@@ -557,7 +557,7 @@ def test_index_out_of_range(lib):
 
 
 def test_out_of_memory(lib):
-    with raises("E6001: fail: 123456 bytes of workspace could not be allocated."):
+    with raises("E6001: fail: 123456 bytes of memory could not be allocated."):
         lib.fail(W, 0)
 
 
@@ -657,3 +657,42 @@ late = Late()
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "6.0\n", "")
+
+
+# --- memory and rank --------------------------------------------------------------------------------------------------
+
+
+def test_results_that_no_memory_is_found_for(lib, torch):
+    row, weight = np.ones(8, np.float32), np.ones(8, np.float32)
+    wanted = f"E6001: scale_add: {2**40 * 8 * 4} bytes of memory could not be allocated."
+    many, other = np.broadcast_to(row, (2**40, 8)), torch.ones(8).expand(2**40, 8)
+    for _ in range(2):
+        with raises(wanted):
+            lib.scale_add(many, weight)
+        with raises(wanted):
+            lib.scale_add(other, torch.ones(8))
+    calls = lib.stats["scale_add"].calls
+    np.testing.assert_array_equal(lib.scale_add(row, weight), 2)
+    assert lib.stats["scale_add"].calls == calls + 1 == 1
+    for one in (np.broadcast_to(np.float32(1), (2, 2**41)), torch.ones(1).expand(2, 2**41)):  # copied, for its strides
+        with raises(f"E6001: bounds: {2**42 * 4} bytes of memory could not be allocated."):
+            lib.bounds(one)
+
+
+def test_more_dims_than_launchers_take(lib, torch):
+    weight = np.ones(3, np.float32)
+    assert lib.scale_add(np.ones((1,) * 63 + (3,), np.float32), weight).shape == (1,) * 63 + (3,)
+    with raises("E4004: scale_add: argument 'x' has 65 dims (shape ...); wanted at most 64."):
+        lib.scale_add(torch.ones((1,) * 64 + (3,)), torch.ones(3))
+
+
+def test_a_result_with_a_negative_extent(tmp_path):
+    shrunk = handmade.Kernel(
+        "ones", "ones", handmade.ARCH, (handmade.tensor("x", "heads size"),),
+        (handmade.TensorSpec("out", "float32", ("size - 5",)),),
+    )  # fmt: skip
+    made = load(handmade.write(tmp_path / "a.so", shrunk))
+    with raises(
+        "E4010: ones: the dims are heads=1, size=3; wanted sizes for which result 'out' has a shape, not (-2,)."
+    ):
+        made.ones(np.ones((1, 3), np.float32))
