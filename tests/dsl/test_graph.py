@@ -10,6 +10,7 @@ import opsgen as og
 from opsgen.dsl.op import variants
 from opsgen.dsl.tensor import Input, Reduce, Tensor, walk
 from opsgen.errors import CompileError, DefinitionError
+from opsgen.ops import softmax
 
 RANDOM = np.random.default_rng(7)
 
@@ -542,11 +543,6 @@ def split_heads(x: og.Tensor["...", "hidden"], *, heads: int) -> og.Tensor:
     return x.split("hidden", heads=heads, head_dim=None)
 
 
-def softmax_rows(x: np.ndarray) -> np.ndarray:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
-
-
 def test_a_called_ops_dims_take_the_callers_names() -> None:
     @og.op
     def f(x: og.Tensor["batch", "length", "width"], w: og.Tensor["width"]) -> og.Results:
@@ -586,7 +582,7 @@ def test_two_dims_of_the_called_op_may_meet_one_of_the_callers() -> None:
 
     assert dims_of(f) == {"out": ("length", "d")}
     x = RANDOM.standard_normal((5, 3))
-    np.testing.assert_allclose(f.evaluate(x), softmax_rows(x @ x.T) @ x + x, rtol=1e-13)
+    np.testing.assert_allclose(f.evaluate(x), softmax.expected(x @ x.T) @ x + x, rtol=1e-13)
 
 
 def test_two_dims_that_met_one_and_both_remain_can_be_named() -> None:
@@ -596,7 +592,7 @@ def test_two_dims_that_met_one_and_both_remain_can_be_named() -> None:
 
     assert dims_of(f) == {"out": ("length", "length_keys")}
     x = RANDOM.standard_normal((5, 3))
-    np.testing.assert_allclose(f.evaluate(x), softmax_rows(x @ x.T), rtol=1e-13)
+    np.testing.assert_allclose(f.evaluate(x), softmax.expected(x @ x.T), rtol=1e-13)
 
 
 def test_a_named_dim_of_the_called_op_is_kept_apart_from_its_leading_dims() -> None:
@@ -621,7 +617,7 @@ def test_new_dims_of_a_called_ops_result_can_be_named() -> None:
 
     x = RANDOM.standard_normal((3, 8))
     h = x.reshape(3, 2, 4)
-    y = softmax_rows(h.sum(1) @ h.max(1).T) @ h[:, 0]
+    y = softmax.expected(h.sum(1) @ h.max(1).T) @ h[:, 0]
     np.testing.assert_allclose(f.evaluate(x), np.einsum("lhd,ld->hl", h, y), rtol=1e-12)
 
 
@@ -639,7 +635,7 @@ def test_ops_nested_two_levels() -> None:
 
     def step(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         n = x / np.sqrt(np.mean(x * x, -1, keepdims=True) + 1e-5) * w
-        return softmax_rows(n @ n.T) @ n + x, n
+        return softmax.expected(n @ n.T) @ n + x, n
 
     x, w = RANDOM.standard_normal((4, 6)), RANDOM.standard_normal(6)
     out, norm = step(step(x, w)[0], w)
