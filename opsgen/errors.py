@@ -91,7 +91,7 @@ ERRORS: dict[str, ErrorEntry] = {
         "{where}{dims} of a result cannot be put in an order: {found}. Name the order: og.transpose(x, 'a', 'b', ...).",
     ),
     # --- E2xxx: target and toolchain --------------------------------------------------------------------------------
-    "E2001": ErrorEntry(_T, "unknown target {found!r}; known targets: {known}."),
+    "E2001": ErrorEntry(_T, "unknown target {found!r}; known targets: {known}. {fix}"),
     "E2002": ErrorEntry(_T, "{tool} was not found; compiling for {target} needs it. Install it: {fix}"),
     "E2003": ErrorEntry(_T, 'compiling needs {package}, which cannot be imported ({found}). pip install "{fix}"'),
     "E2004": ErrorEntry(_T, "this machine's {what} is {found}; {target} needs {wanted}. {fix}"),
@@ -109,7 +109,7 @@ ERRORS: dict[str, ErrorEntry] = {
     "E3006": ErrorEntry(
         _C, "{path} cannot be written: {found}. Choose a file in a folder that exists and is writable."
     ),
-    "E3007": ErrorEntry(_C, "unknown op {found!r}; known ops: {known}."),
+    "E3007": ErrorEntry(_C, "unknown op {found!r}; known ops: {known}. {fix}"),
     "E3008": ErrorEntry(_C, "dim {dim!r} bound to {found}; {wanted}."),
     "E3009": ErrorEntry(_C, "nothing to compile: {found}. {fix}"),
     "E3010": ErrorEntry(_C, "op {found!r} cannot be loaded: {reason}. {fix}"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from opsgen.errors import error
 
@@ -61,13 +62,23 @@ def parse(names: str | Sequence[str]) -> tuple[Target, ...]:
 
             full = f"x86/{host_arch()}"
         if full not in listed:
-            raise error("E2001", found=name, known=", ".join(["x86", *sorted(listed), *sorted(ALIASES)]))
+            known_names = ", ".join(["x86", *sorted(listed), *sorted(ALIASES)])
+            raise error("E2001", found=name, known=known_names, fix=_instead_of(full, listed))
         target = Target(*full.split("/"))
         if target not in found:
             found.append(target)
     kinds = sorted({t.kind for t in found})
     if not found:
-        raise error("E2001", found="", known=", ".join(["x86", *sorted(listed)]))
+        raise error("E2001", found="", known=", ".join(["x86", *sorted(listed)]), fix="Name one of them.")
     if len(kinds) > 1:
         raise error("E2005", found=kinds)
     return tuple(found)
+
+
+def _instead_of(name: str, listed: set[str]) -> str:
+    """The fix for a name that is no target's: an arch without its kind, a kind without its arch, or a near one."""
+    whole = [full for full in sorted(listed) if name and name in full.split("/")]
+    if len(whole) > 1:
+        return f"Name {whole[0]} or another of {name}."
+    near = whole or get_close_matches(name, [*listed, *ALIASES], n=1, cutoff=0.6)
+    return f"Name {near[0]}." if near else "Name one of them."

@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
 
@@ -130,7 +131,10 @@ def find_op(text: str) -> Op:
                 "E3010", found=text, reason=f"the file holds these ops: {found}", fix=f"Name one: {text}:op_name."
             )
         if text not in standard._NAMES:
-            raise error("E3007", found=text, known=", ".join(standard._NAMES))
+            near = get_close_matches(text, standard._NAMES, n=1)
+            fix = f"Did you mean {near[0]}? " if near else ""
+            fix += f"One of your own is path/to/file.py:{text}."
+            raise error("E3007", found=text, known=", ".join(standard._NAMES), fix=fix)
         return getattr(standard, text)
     module = _load(text, lambda: _file(place) if place.endswith(".py") else _module(place))
     op = getattr(module, name, None)

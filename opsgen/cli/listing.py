@@ -118,7 +118,7 @@ def _library_blocks(found: dict[str, Any]) -> list[Block]:
     blocks: list[Block] = [
         Heading(f"{found['file']}: {readable(found['bytes'])}, {found['kind']} for {', '.join(found['archs'])}"),
         f"written by opsgen {found['opsgen']} at {found['created']}",
-        Table([(", ".join(f"{n} {v}" for n, v in found["tools"].items()),)], indent=2),
+        Table([(", ".join(v if v.startswith(f"{n} ") else f"{n} {v}" for n, v in found["tools"].items()),)], indent=2),
     ]
     for name, signature in found["ops"].items():
         called = f"{name}({', '.join(p['name'] for p in signature['params'])})"

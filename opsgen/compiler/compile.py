@@ -115,7 +115,7 @@ def build(
     ``configs`` replaces knobs of schedules' default configurations: ``{"x86.contraction": {"rows": 6}}``.
     """
     targets = parse(target)
-    items = [ops] if isinstance(ops, (Op, Variant)) else list(ops)
+    items = list(ops) if isinstance(ops, Iterable) and not isinstance(ops, (str, bytes)) else [ops]
     for item in items:
         if not isinstance(item, (Op, Variant)):
             raise error(

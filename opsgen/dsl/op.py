@@ -12,6 +12,7 @@ from ..errors import InternalError, OpsgenError, error, warn
 from . import dtypes, names, signature
 from .dtypes import DType, DTypeClass
 from .extent import Extent
+from .hints import instead_of
 from .location import definition_line, raised_line, user_line
 from .signature import Parameter
 from .spec import TensorSpec, dtype_choices
@@ -301,6 +302,10 @@ class Op:
             fix = "Correct it; the Python error stands above this one."
             if "NoneType" in str(bad):
                 fix = "An optional tensor is None where it is absent: test it with `is None`."
+            elif isinstance(bad, AttributeError) and (isinstance(bad.obj, Tensor) or bad.obj is sys.modules["opsgen"]):
+                if isinstance(bad.obj, Tensor):
+                    found = f"a tensor of a definition has no {bad.name!r}"
+                fix = instead_of(bad.name or "") or fix
             where = raised_line(bad, self.function.__code__.co_filename)
             raise error("E1010", where=where, function=self.name, found=found, fix=fix) from bad
 

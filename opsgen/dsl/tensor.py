@@ -33,7 +33,7 @@ class Tensor:
     (``og.Tensor["...", og.int64]``) or a class of them (``og.integer``). Without one, the parameter takes the floating
     type that the op is compiled for.
 
-    As a value it broadcasts by name: ``x["...", "hidden"] * w["hidden"]`` needs no axis numbers.
+    As a value it broadcasts by name: ``x * weight`` needs no axis numbers.
     """
 
     __slots__ = ("dims", "dtype", "weak", "where")

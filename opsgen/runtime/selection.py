@@ -198,7 +198,8 @@ def on_device(op: str, candidates: Sequence[Candidate], argument: str, device: s
     kinds = _KINDS.get(device.partition(":")[0], ())
     found = [item for item in candidates if item.kind in kinds]
     if not found:
-        known = sorted({f"{item.kind} ({_DEVICE_OF.get(item.kind, item.kind)})" for item in candidates})
+        places = {item.kind: _DEVICE_OF.get(item.kind, item.kind) for item in candidates}
+        known = sorted(kind if kind == place else f"{kind} ({place})" for kind, place in places.items())
         raise error("E4006", op=op, argument=argument, found=device, wanted=" or ".join(known))
     usable = [c for c in found if c.capabilities is None or runs(c.kernel.arch, c.capabilities.of(device))]
     if not usable:

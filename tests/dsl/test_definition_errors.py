@@ -522,7 +522,7 @@ def an_absent_tensor_as_operand() -> None:
         return y + bias
 
 
-@case("E1010", "return x.sum()", "no attribute 'sum'", "Correct it")
+@case("E1010", "return x.sum()", "a tensor of a definition has no 'sum'", "It is a function: og.sum(x, ...)")
 def an_unknown_method() -> None:
     @og.op
     def f(x: og.Tensor["a"]) -> og.Tensor:
