@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         results,
         uint8,
     )
-    from .dsl.bits import wide_product
+    from .dsl.bits import bitcast, wide_product
     from .dsl.functions import (
         abs,
         argmax,
@@ -115,7 +115,7 @@ _HOMES = {
         "require_lengths", "require_offsets", "require_sorted", "round", "rsqrt", "segment", "sigmoid", "sin",
         "size", "softmax", "split", "sqrt", "sum", "tanh", "transpose", "where",
     ),
-    "opsgen.dsl.bits": ("wide_product",),
+    "opsgen.dsl.bits": ("bitcast", "wide_product"),
     "opsgen.dsl.random": ("random_bits", "random_uniform"),
     "opsgen.dsl.scan": ("cummax", "cummin", "cumprod", "cumsum"),
     "opsgen.dsl.scatter": ("scatter_add", "scatter_max", "scatter_min", "scatter_set"),

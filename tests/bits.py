@@ -35,7 +35,18 @@ def truths(x: og.Tensor["n"], y: og.Tensor["n"]) -> og.Tensor:
     return og.where((x > 0) ^ (y > 0), x, y)
 
 
-OPS = [bits, small_bits, truths]
+@og.op
+def as_bits(x: og.Tensor["n", og.float32], i: og.Tensor["n", og.int32], d: og.Tensor["n", og.float64]) -> og.Tensor:
+    """Bits of one type as those of another; the key by which floats are ordered as integers."""
+    b = og.bitcast(x, og.int32)
+    return og.results(
+        bits=b, key=b ^ (b >> 31 & 0x7FFFFFFF), number=og.bitcast(i, og.float32), wide=og.bitcast(d, og.int64),
+        exponent=(og.bitcast(x * 2.0, og.int32) >> 23 & 255) - 127,
+        back=og.bitcast(og.bitcast(d, og.int64), og.float64),
+    )  # fmt: skip
+
+
+OPS = [bits, small_bits, truths, as_bits]
 _LOW = np.uint64(0xFFFFFFFF)
 
 
@@ -88,3 +99,15 @@ def check_bits(call: Callable[[og.dsl.Op, dict[str, Any]], Any]) -> None:
             np.testing.assert_array_equal(found[name], value, err_msg=f"{name}, {n} elements", strict=True)
         a, b = (rng.standard_normal(n).astype(np.float32) for _ in range(2))
         np.testing.assert_array_equal(call(truths, {"x": a, "y": b})["out"], np.where((a > 0) != (b > 0), a, b))
+        x = rng.standard_normal(n).astype(np.float32)
+        x[:6] = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 2.0**-149], np.float32)[:n]
+        d = x.astype(np.float64) ** 3
+        found = call(as_bits, {"x": x, "i": z, "d": d})
+        np.testing.assert_array_equal(found["bits"], x.view(np.int32), strict=True)
+        np.testing.assert_array_equal(found["number"].view(np.int32) & 0x7FBFFFFF, z & 0x7FBFFFFF)  # NaN may be quieted
+        np.testing.assert_array_equal(found["wide"], d.view(np.int64), strict=True)
+        np.testing.assert_array_equal(found["back"], d, strict=True)
+        finite = np.isfinite(x) & (np.abs(x) > 1e-30)
+        np.testing.assert_array_equal(found["exponent"][finite], np.frexp(x[finite])[1])
+        order = np.argsort(x[5 if n > 5 else n :], kind="stable")
+        assert (np.diff(found["key"][5 if n > 5 else n :][order]) >= 0).all()

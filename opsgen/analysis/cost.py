@@ -15,7 +15,7 @@ from .scatter import scatter_of
 from .updates import updates_of
 
 TRANSCENDENTAL_FLOPS = 10
-_FREE = frozenset({"cast", "where", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "isnan"})
+_FREE = frozenset({"bitcast", "cast", "where", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "isnan"})
 
 
 def elements(graph: Graph, dims: tuple[str, ...]) -> Extent:

@@ -50,6 +50,17 @@ def varies(node: Tensor, over: Collection[str]) -> bool:
     return any(d in over for d in node.dims)
 
 
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+def jumps(root: Tensor, moving: Iterable[Tensor], over: Collection[str]) -> bool:
+    """Whether positions are compared with a value that moves: what a comparison chooses does not follow it smoothly."""
+    depends = dependent(root, moving)
+    return any(
+        isinstance(n, Map) and n.op in _COMPARISONS and id(n) in depends and varies(n, over) for n in inside(root)
+    )
+
+
 def same_dims(a: Reduce, b: Reduce) -> bool:
     """Whether two reductions run over the same dims, in any order."""
     return set(a.over) == set(b.over)

@@ -13,7 +13,7 @@ from ..dsl.tensor import Const, Input, Map, Reduce, Scalar, Size, Tensor, elemen
 from ..lowering.from_sympy import NoForm, tensor
 from ..lowering.to_sympy import Choice, text
 from .bounds import Bounded, bounded
-from .dependence import dependent
+from .dependence import dependent, jumps
 from .guards import Guard, find_guard
 from .online import REDUCTIONS, Link, Proof, neutral
 from .running import MOST_MAPS, Running, Undecided, map_count, shown
@@ -42,6 +42,8 @@ def derive(running: Running, node: Reduce, moving: Sequence[Reduce]) -> Link:
         raise Undecided("integers cannot be repaired by a factor")
     if any(n.op not in REDUCTIONS for n in moving):
         raise Undecided("the position that argmax or argmin finds moves by jumps")
+    if jumps(node.arg, moving, running.over):
+        raise Undecided("positions are compared with a value that moves")
     if map_count(node.arg, moving) > MOST_MAPS:
         raise Undecided(f"more than {MOST_MAPS} maps lie between them")
     whole = running.lower(node.arg, moving)

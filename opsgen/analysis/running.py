@@ -12,7 +12,7 @@ from ..dsl.op import Graph
 from ..dsl.tensor import Map, Reduce, Tensor
 from ..lowering.to_sympy import Choice, Lowering, Symbols, text
 from .bounds import Motion
-from .dependence import dependent, inside, leaves, varies
+from .dependence import dependent, inside, jumps, leaves, varies
 from .online import REDUCTIONS, Link, neutral
 from .separate import Separation, renamed, separate
 
@@ -73,7 +73,8 @@ class Running:
 
     def _find(self, node: Reduce) -> Value:
         direct = self.direct(node.arg)
-        arg = self.lower(node.arg, direct) if map_count(node.arg, direct) <= MOST_MAPS else None
+        closed = jumps(node.arg, direct, self.over) or map_count(node.arg, direct) > MOST_MAPS
+        arg = None if closed else self.lower(node.arg, direct)
         if arg is None or isinstance(arg, Choice):
             arg = sympy.Dummy(real=True)
         sign = {"real": True}

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .tensor import Tensor, elementwise
+from ..errors import error
+from . import dtypes
+from .location import user_line
+from .tensor import Map, Tensor, as_tensor, elementwise
+
+_WIDTHS = (32, 64)
 
 
 def wide_product(x: Any, y: Any) -> Tensor:
@@ -18,4 +23,23 @@ def wide_product(x: Any, y: Any) -> Tensor:
     return elementwise("wide_product", x, y)
 
 
-__all__ = ["wide_product"]
+def bitcast(x: Any, dtype: Any) -> Tensor:
+    """The bits of a number as one of another type: of float32 and int32, or of float64 and int64. -0.0 as an int32 is
+    -2^31, and what is NaN has 2^24 - 2 forms.
+
+    Raises:
+        DefinitionError: E1003, an unknown dtype, or not two types of 32 bits or of 64.
+    """
+    x = as_tensor(x, "bitcast")
+    target = dtypes.as_dtype(dtype)
+    if target is None:
+        found = f"dtype {str(dtype)!r}"
+        raise error("E1003", where=user_line(), function="bitcast", found=found, wanted=sorted(dtypes.DTYPES))
+    if x.dtype.bits != target.bits or target.bits not in _WIDTHS:
+        wanted = "two types of 32 bits, or two of 64"
+        found = f"{x.dtype.name} as {target.name}"
+        raise error("E1003", where=user_line(), function="bitcast", found=found, wanted=wanted)
+    return x if target == x.dtype and not x.weak else Map("bitcast", (x,), x.dims, target)
+
+
+__all__ = ["bitcast", "wide_product"]

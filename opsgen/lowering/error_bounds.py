@@ -60,7 +60,7 @@ NVIDIA = Freedom(float8_sums=2.0**-10, half_functions=2.0**-16, flushed=2.0**-12
 added up in float32: 7.1e-4). Functions for half types are off by 2^-17 (schedules/cuda/half_forms.py)."""
 
 
-_EXACT = {"neg", "abs", "max", "min", "round", "floor", "ceil", "where", "cast"}
+_EXACT = {"bitcast", "neg", "abs", "max", "min", "round", "floor", "ceil", "where", "cast"}
 _MONOTONE = {"exp", "exp2", "log", "log1p", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "floor", "ceil", "round"}
 _FUNCTION_UNITS = 16  # 8 units in the last place: more than any function's stated error
 
@@ -168,6 +168,8 @@ class _Bounds:
             return np.where(unsure | ((slack > 0) & (np.abs(x[0].astype(float) - x[1]) <= slack)), np.inf, 0.0)
         if op == "isnan":
             return np.where(unsure, np.inf, 0.0)
+        if op == "bitcast":
+            return np.where(unsure | (e[0] > 0), np.inf, 0.0)
         if op == "cast" and n.dtype.kind != "float":
             if n.dtype.kind == "bool":
                 return np.where(unsure | ((e[0] > 0) & (np.abs(x[0]) <= e[0])), np.inf, 0.0)

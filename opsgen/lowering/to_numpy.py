@@ -171,6 +171,9 @@ class Evaluator:
             if n.dtype.kind == "float" and not self.double:  # rounds to the half type, then computes on in float32
                 return round_to(args[0], n.dtype).astype(self.type_of(n.dtype))
             return args[0].astype(self.type_of(n.dtype))
+        if n.op == "bitcast":  # as the types are, in double too
+            bits = np.ascontiguousarray(args[0].astype(numpy_type(n.args[0].dtype))).view(numpy_type(n.dtype))
+            return bits.reshape(args[0].shape).astype(self.type_of(n.dtype))
         if n.op not in ("where", "and", "or", "not", "isnan"):
             kind = [a.dtype for a in n.args if not a.weak] or [a.dtype for a in n.args]
             common = n.dtype

@@ -368,6 +368,9 @@ class _Lowering:
             if node.dtype.kind == "float" and node.dtype.bits < 32:
                 return tirx.Cast("float32", tirx.Cast(node.dtype.name, _to(x, "float32")))
             return _to(x, name)
+        if op == "bitcast":
+            x = self.value(node.args[0], coords, node.args[0].dtype.name)
+            return x if node.dtype == node.args[0].dtype else tirx.reinterpret(node.dtype.name, x)
         if op == "where":
             condition = self.value(node.args[0], coords)
             return tirx.Select(condition, *(self.value(a, coords, name) for a in node.args[1:]))

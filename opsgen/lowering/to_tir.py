@@ -140,7 +140,21 @@ class Environment:
         raise NotImplementedError
 
 
-_NO_CHOICE = BITS | {"add", "sub", "mul", "div", "neg", "cast", "floor", "ceil", "round", "sqrt", "rsqrt", "pow"}
+_NO_CHOICE = BITS | {
+    "bitcast",
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "neg",
+    "cast",
+    "floor",
+    "ceil",
+    "round",
+    "sqrt",
+    "rsqrt",
+    "pow",
+}
 _MOST_CHOICES = 3
 _CHOICE = frozenset(
     {"where", "max", "min"}
@@ -345,6 +359,9 @@ class Scope:
         name = compute_name(node.dtype)
         if op == "cast":
             return self._cast(node.args[0], args[0], node.dtype)
+        if op == "bitcast":
+            x = _to(args[0], node.args[0].dtype.name)
+            return x if x.ty.dtype == name else tirx.reinterpret(name, self.bind(x))
         if op == "where":
             return tirx.Select(args[0], _to(args[1], name), _to(args[2], name))
         if op in ("and", "or", "not"):

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from .rms_norm import rms_norm
     from .rope import rope
     from .rope_from_frequencies import rope_from_frequencies
+    from .sample_logits import sample_logits
     from .scaled_dot_product_attention import scaled_dot_product_attention
     from .scatter_add import scatter_add
     from .sigmoid import sigmoid
@@ -152,6 +153,7 @@ __all__ = [
     "rms_norm",
     "rope",
     "rope_from_frequencies",
+    "sample_logits",
     "scaled_dot_product_attention",
     "scatter_add",
     "sigmoid",

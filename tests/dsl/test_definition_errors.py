@@ -254,6 +254,20 @@ def a_mask_out_of_the_width() -> None:
         return ids & 0xFFFFFFFF
 
 
+@case("E1003", "return og.bitcast(x, og.int64)", "float32 as int64", "two types of 32 bits, or two of 64")
+def bits_of_another_width() -> None:
+    @og.op
+    def f(x: og.Tensor["a", og.float32]) -> og.Tensor:
+        return og.bitcast(x, og.int64)
+
+
+@case("E1003", 'return og.bitcast(x, "word")', "dtype 'word'", "int32")
+def bits_of_no_type() -> None:
+    @og.op
+    def f(x: og.Tensor["a", og.float32]) -> og.Tensor:
+        return og.bitcast(x, "word")
+
+
 @case("E1003", "return og.random_bits(x, seed, 0)", "float32 as position", "integers")
 def random_bits_at_a_float() -> None:
     @og.op

@@ -165,7 +165,12 @@ def test_what_padding_holds_does_not_reach_the_mean() -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_results_have_the_type_of_the_inputs(op: Op, dtype: str) -> None:
-    declared = {"int8_linear": {"bfloat16"}, "fp8_linear": {"bfloat16"}, "argmax": {"int64"}}
+    declared = {
+        "int8_linear": {"bfloat16"},
+        "fp8_linear": {"bfloat16"},
+        "argmax": {"int64"},
+        "sample_logits": {"int64"},
+    }
     declared |= {
         "cross_entropy": {"float32"},
         "dynamic_quantize_int8": {"int8", "float32"},

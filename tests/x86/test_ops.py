@@ -25,8 +25,10 @@ from tests import arrays
 
 ARCHS = ("avx2", "avx512")
 # Heads that are shared, offsets and page tables are not drawn at random: test_attention.py and test_grouped_linear.py
-# have those ops.
-OPS = {name: op for name, op in all_ops().items() if not {"kv_heads", "offsets"} & set(op.dims)}
+# have those ops. Which token is drawn may hang on a rounding: ops/test_sample_logits.py says when.
+OPS = {
+    name: op for name, op in all_ops().items() if not {"kv_heads", "offsets"} & set(op.dims) and name != "sample_logits"
+}
 SLOW = {"qkv_projection", "patch_embedding"}  # contractions as linear's, of which each takes seconds to compile
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 
