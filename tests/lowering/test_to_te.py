@@ -36,8 +36,8 @@ DIMS = (
 INDEXED = ("vocab", "entries", "destinations", "classes")
 """Dims along which integers are positions."""
 # Ops with groups of heads or of rows need offsets or tables that fit: their tests draw these, and those that
-# tests.arrays has sizes for; where a rounding decides which whole number it is, the number has tests of its own. The search of sample_logits takes TE
-# long.
+# tests.arrays has sizes for; where a rounding decides which whole number it is, the number has tests of its own. The
+# search of sample_logits takes TE long.
 OPS = {
     name: op
     for name, op in all_ops().items()
