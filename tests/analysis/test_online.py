@@ -635,3 +635,22 @@ def test_without_sympy_the_error_says_what_to_install(monkeypatch: pytest.Monkey
 
     with pytest.raises(og.errors.TargetError, match=r'E2003.*pip install "opsgen\[compile\]"'):
         find(softmax.trace())
+
+
+def test_a_comparison_with_a_running_value_breaks_and_is_not_tried() -> None:
+    """Each count picks the threshold of the next: sympy would be given expressions that double with each."""
+
+    @og.op
+    def bisected(x: og.Tensor["rows", "n"], wanted: og.Tensor["rows"]):
+        """one step of a search after the other"""
+        t = og.max(x, over="n")
+        for step in range(20):
+            count = og.sum(og.where(x >= t, og.cast(1.0, og.float32), 0.0), over="n")
+            t = og.where(count >= wanted, t, t - 0.5**step)
+        return t
+
+    graph = bisected.trace()
+    assert not find_chains(graph)
+    breaks = find_breaks(graph)
+    assert len(breaks) == 20
+    assert {b.reason for b in breaks} == {"positions are compared with a value that moves"}
