@@ -1,6 +1,6 @@
 """The compile cache: what was built before, by a key of everything that went into it.
 
-An entry is one file: ``magic | header length | header (JSON) | payload | SHA-256 of all that``. It is written under
+An entry is one file: ``magic | header length | header (JSON, with the key) | payload | SHA-256 of all that``. It is written under
 another name and renamed, so that it is there whole or not at all; a damaged one counts as absent. Who builds an entry
 holds a lock for it, so that several processes that want the same thing build it once. A lock ends with its process.
 Where the folder cannot be used, things are built without it, and a warning says so once.
@@ -60,15 +60,15 @@ class Cache:
             Whatever ``make`` raises; then nothing is stored.
         """
         path = self.folder / _VERSION / kind / key[:2] / key
-        found = _read(path)
+        found = _read(path, key)
         if found is not None:
             return found
         with self._lock(kind, key) as usable:
-            found = _read(path) if usable else None  # somebody else has built it meanwhile
+            found = _read(path, key) if usable else None  # somebody else has built it meanwhile
             if found is None:
                 found = make()
                 if usable:
-                    self._store(path, kind, title, found)
+                    self._store(path, kind, title, key, found)
         return found
 
     @contextlib.contextmanager
@@ -88,8 +88,8 @@ class Cache:
         finally:
             os.close(handle)
 
-    def _store(self, path: Path, kind: str, title: str, payload: bytes) -> None:
-        header = json.dumps({"kind": kind, "title": title, "created": time.time()}).encode()
+    def _store(self, path: Path, kind: str, title: str, key: str, payload: bytes) -> None:
+        header = json.dumps({"kind": kind, "title": title, "key": key, "created": time.time()}).encode()
         start = _START.pack(_MAGIC, len(header)) + header
         digest = hashlib.sha256(start)
         digest.update(payload)
@@ -194,8 +194,9 @@ def open_cache(wanted: bool = True) -> Cache | NoCache:
     return NoCache() if place is None else Cache(place, bound())
 
 
-def _read(path: Path) -> bytes | None:
-    """The payload of an entry, which is then the most recently used; None if there is none, or a damaged one."""
+def _read(path: Path, key: str) -> bytes | None:
+    """The payload of an entry, which is then the most recently used; None if there is none, or one that is damaged or
+    of another key."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -203,7 +204,11 @@ def _read(path: Path) -> bytes | None:
     if len(data) < _START.size + _DIGEST or hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
         return None
     magic, length = _START.unpack_from(data)
-    if magic != _MAGIC:
+    try:
+        header = json.loads(data[_START.size : _START.size + length])
+    except ValueError:
+        return None
+    if magic != _MAGIC or not isinstance(header, dict) or header.get("key") != key:
         return None
     with contextlib.suppress(OSError):
         os.utime(path)

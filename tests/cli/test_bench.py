@@ -231,6 +231,24 @@ def test_an_op_of_a_user(opsgen: Command, op_file: Path, tmp_path: Path) -> None
     assert done.out == "" and json.loads(done.err.split("\n")[-2])["error"]["code"] == "E4031"
 
 
+UPDATE = '''
+import opsgen as og
+
+@og.op
+def advance(state: og.Mut["rows", "n"], x: og.Tensor["rows", "n"]) -> og.Results:
+    """state = 3 state + x, and the sum of each row"""
+    new = state * 3.0 + x
+    return og.results(total=og.sum(new, over="n"), state=new)
+'''
+
+
+def test_an_op_that_updates_in_place_is_checked_against_what_was_there_before(opsgen: Command, tmp_path: Path) -> None:
+    (tmp_path / "update.py").write_text(UPDATE)  # triton #6547
+    words = ["bench", f"{tmp_path}/update.py:advance", "--dims", "rows=7,n=100", "--rounds", 3, "--json"]
+    (row,) = document(opsgen(*words))["results"]
+    assert row["checked"]["positions"] == row["checked"]["of"] == 7 * 100 + 7 and row["checked"]["worst"] <= 1
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 ERRORS = {
     "E4001": ["layer_norm"],

@@ -1,5 +1,6 @@
 """The compile cache: keys, damage, eviction, folders that cannot be used, and processes that want the same thing."""
 
+import hashlib
 import importlib
 import subprocess
 import sys
@@ -152,6 +153,32 @@ def test_damage_is_built_again(place: Path) -> None:
         assert kept.fetch("unit", "t", key, make(b"payload", made)) == b"payload"
         assert len(made) == 1
         assert entry.path.read_bytes()[-39:-32] == b"payload"
+
+
+def test_an_entry_of_another_key_is_built_again(place: Path) -> None:
+    """A file that was copied to another's name is whole, and still not what is wanted."""
+    kept, made = Cache(place, 1 << 20), list[bytes]()
+    one, other = "ab" * 32, "cd" * 32
+    for name, payload in ((one, b"one"), (other, b"other")):
+        kept.fetch("unit", "t", name, make(payload, made))
+    first, second = sorted((e.path for e in kept.entries()), key=lambda path: path.name)
+    second.write_bytes(first.read_bytes())
+    assert kept.fetch("unit", "t", other, make(b"other", made)) == b"other"
+    assert kept.fetch("unit", "t", one, make(b"", made)) == b"one"
+    assert made == [b"one", b"other", b"other"]
+    body = cache._START.pack(cache._MAGIC, 4) + b"null" + b"payload"  # a header of another kind, under a right hash
+    second.write_bytes(body + hashlib.sha256(body).digest())
+    assert kept.fetch("unit", "t", other, make(b"other", made)) == b"other"
+
+
+def test_the_key_holds_the_whole_arch() -> None:
+    from opsgen.ops import softmax
+
+    archs = ["sm_80", "sm_86", "sm_89", "sm_90a", "compute_80", "compute_90"]
+    assert len({_key(softmax, target=f"cuda/{arch}") for arch in archs}) == len(archs)
+    assert _key(softmax, target="h200") == _key(softmax, target="cuda/sm_90a")
+    units = {key.digest("source", arch, "nvcc") for arch in archs}
+    assert len(units) == len(archs)
 
 
 def test_a_failure_stores_nothing(place: Path) -> None:
