@@ -2,8 +2,8 @@
 
 An entry is one file: ``magic | header length | header (JSON, with the key) | payload | SHA-256 of all that``. It is
 written under another name and renamed, so that it is there whole or not at all; a damaged one counts as absent, and so
-does one of another key. Who builds an entry holds a lock for it, so that several processes that want the same thing build
-it once. A lock ends with its process.
+does one of another key. Who builds an entry holds a lock for it, so that several processes that want the same thing
+build it once. A lock ends with its process.
 Where the folder cannot be used, things are built without it, and a warning says so once.
 """
 
