@@ -59,6 +59,7 @@ SIZES_OF = {
         "batch channels height width",
         *((1, 1, 168, 168), (2, 3, 168, 168), (1, 2, 168, 336), (1, 2, 0, 168), (0, 2, 168, 168)),
     ),
+    "top_k": _sizes("columns", (20,), (65,), (21,), (257,), (33,)),
     "moe_router": _sizes("experts", (2,), (8,), (65,), (3,), (16,)),
     "moe_combine": _sizes(
         "sources tokens slots hidden", (1, 1, 1, 1), (7, 5, 2, 17), (33, 16, 3, 257), (3, 2, 0, 5), (3, 0, 2, 4)
@@ -93,7 +94,7 @@ def arguments(
     return {p.name: {**given, **scalars}[p.name] for p in op.parameters if p.name in given or p.name in scalars}
 
 
-INTEGERS = {"groups": (1, 4), "ignore_index": (-100, 1)}
+INTEGERS = {"groups": (1, 4), "k": (1, 3), "ignore_index": (-100, 1)}
 """Values for attributes that are integers, by name."""
 
 

@@ -40,10 +40,6 @@ def kernel(plan: Plan) -> manifest.Kernel:
         for r in graph.results
         if r.updates is None
     )
-    needed = []
-    for slot in plan.slots():
-        sizes = [str(s.elements * s.dtype.bytes) for s in slot]
-        needed.append(f"max({', '.join(sizes)})" if len(sizes) > 1 else f"({sizes[0]})")
     return manifest.Kernel(
         symbol=plan.symbol,
         op=graph.op,
@@ -54,7 +50,7 @@ def kernel(plan: Plan) -> manifest.Kernel:
         attributes=dict(graph.attributes),
         absent=tuple(sorted(graph.absent)),
         constraints=tuple(manifest.Constraint(c.expr, c.message) for c in graph.constraints),
-        workspace=" + ".join(needed) or "0",
+        workspace=_workspace(plan),
         flops=str(cost.flops(graph)),
         bytes=str(cost.bytes_moved(graph)),
         groups=tuple(
@@ -64,6 +60,16 @@ def kernel(plan: Plan) -> manifest.Kernel:
         precision=plan.problem.precision,
         source_hash=plan.problem.hash(),
     )
+
+
+def _workspace(plan: Plan) -> str:
+    """The bytes of all memory between kernels; of a slot those of its largest use."""
+    needed: dict[str, int] = {}
+    for slot in plan.slots():
+        sizes = list(dict.fromkeys(str(s.elements * s.dtype.bytes) for s in slot))
+        text = f"max({', '.join(sizes)})" if len(sizes) > 1 else f"({sizes[0]})"
+        needed[text] = needed.get(text, 0) + 1
+    return " + ".join(text if n == 1 else f"{n} * {text}" for text, n in needed.items()) or "0"
 
 
 def _launch(launch: Launch) -> str:

@@ -124,7 +124,9 @@ def make_plan(
         config = _config(schedule, group, target, (configs or {}).get(schedule.name, {}))
         context = _context(parts, group, symbol, target, spaces, packed)
         steps.append(Step(group, schedule, config, tuple(schedule.build(context, config))))
-    plan = Plan(problem, target, symbol, parts, tuple(steps), tuple(spaces.values()), ())
+    # A schedule asks for memory before it knows which of its kernels the bound dims leave.
+    used = {p.name for step in steps for launch in step.launches for p in launch.params if p.kind == "workspace"}
+    plan = Plan(problem, target, symbol, parts, tuple(steps), tuple(s for s in spaces.values() if s.name in used), ())
     return replace(plan, packings=_packings(plan)) if packed else plan
 
 

@@ -550,9 +550,16 @@ def rename(x: Tensor, **names: str) -> Tensor:
 
 
 def _extent(value: Any, trace: Trace) -> Extent | None:
-    """The extent that a positive integer, of Python or of numpy, or og.size gives; None for anything else."""
+    """The extent that a positive integer, of Python or of numpy, og.size, or sums, products and quotients (//) of them
+    give; None for anything else."""
     if isinstance(value, Size):
         return trace.extents[value.dim]
+    if isinstance(value, Map) and value.op in ("add", "mul", "floordiv"):
+        a, b = (a.value if isinstance(a, Const) else a for a in value.args)
+        left, right = _extent(a, trace), _extent(b, trace)
+        if left is None or right is None or (value.op == "floordiv" and right.value is None):
+            return None
+        return {"add": left.__add__, "mul": left.__mul__, "floordiv": left.__floordiv__}[value.op](right)
     if isinstance(value, (bool, Tensor)) or not hasattr(value, "__index__"):
         return None
     try:

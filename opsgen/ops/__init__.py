@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from .softplus import softplus
     from .swiglu import swiglu
     from .tanh import tanh
+    from .top_k import top_k
     from .varlen_attention import varlen_attention
 
 __all__ = [
@@ -164,6 +165,7 @@ __all__ = [
     "softplus",
     "swiglu",
     "tanh",
+    "top_k",
     "varlen_attention",
 ]
 

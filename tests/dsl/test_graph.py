@@ -485,6 +485,29 @@ def test_rotary_embedding() -> None:
     assert types_of(rope, og.float16) == {"out": "float16"}
 
 
+def test_extents_of_sums_products_and_quotients() -> None:
+    @og.op
+    def blocks(x: og.Tensor["n"]) -> og.Tensor:
+        place = og.compute(lambda b, i: b * 4 + i, b=(og.size("n") + 3) // 4, i=4)
+        return og.max(og.where(place < og.size("n"), x.at(n=place), -1.0), over="i")
+
+    for n in (1, 4, 5, 11):
+        x = np.arange(n, dtype=np.float32)
+        assert blocks.evaluate(x).tolist() == [min(b + 3, n - 1) for b in range(0, n, 4)]
+    extents = [
+        lambda n: n - 1,
+        lambda n: n // n,
+        lambda n: n * 0.5,
+        lambda n: n // 0,
+    ]
+    for extent in extents:
+        with pytest.raises(DefinitionError, match=r"E1010: .*the extent of 'b' is"):
+
+            @og.op
+            def wrong(x: og.Tensor["n"]) -> og.Tensor:
+                return x * og.sum(og.compute(lambda b: b, b=extent(og.size("n"))), over="b")  # noqa: B023
+
+
 def test_compute() -> None:
     @og.op
     def f(x: og.Tensor["q", "k"]) -> og.Results:
