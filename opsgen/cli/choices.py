@@ -130,11 +130,16 @@ def find_op(text: str) -> Op:
             raise error(
                 "E3010", found=text, reason=f"the file holds these ops: {found}", fix=f"Name one: {text}:op_name."
             )
+        if text in standard._BUILDERS:
+            fix = f"Call opsgen.ops.{text} in a file, and name what it gives: FILE.py:NAME."
+            raise error("E3010", found=text, reason="it is no op, but makes ops of functions", fix=fix)
         if text not in standard._NAMES:
             near = get_close_matches(text, standard._NAMES, n=1)
             fix = f"Did you mean {near[0]}? " if near else ""
             fix += f"One of your own is path/to/file.py:{text}."
-            raise error("E3007", found=text, known=", ".join(standard._NAMES), fix=fix)
+            raise error(
+                "E3007", found=text, known=", ".join(n for n in standard._NAMES if n not in standard._BUILDERS), fix=fix
+            )
         return getattr(standard, text)
     module = _load(text, lambda: _file(place) if place.endswith(".py") else _module(place))
     op = getattr(module, name, None)

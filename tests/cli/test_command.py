@@ -190,6 +190,7 @@ def test_ops_of_files_and_modules(process: Command, op_file: Path) -> None:
         ("leaves.py:f", "SystemExit"),
         ("nowhere.module:f", "ModuleNotFoundError: No module named 'nowhere'"),
         (":f", "no module was named"),
+        ("flex_attention", "it is no op, but makes ops of functions"),
     ],
 )
 def test_ops_that_cannot_be_loaded(
