@@ -60,6 +60,11 @@ SIZES_OF = {
         *((1, 1, 168, 168), (2, 3, 168, 168), (1, 2, 168, 336), (1, 2, 0, 168), (0, 2, 168, 168)),
     ),
     "top_k": _sizes("columns", (20,), (65,), (21,), (257,), (33,)),
+    "moe_capacity_router": _sizes("tokens experts", (1, 2), (17, 3), (70, 65), (0, 8), (33, 16)),
+    "packed_qkv_projection": _sizes(
+        "parts heads head_dim hidden", (3, 1, 1, 1), (3, 3, 5, 13), (3, 2, 33, 257), (3, 2, 4, 0), (3, 0, 4, 5)
+    ),
+    "abs_percentile": _sizes("length columns", (1, 1), (7, 5), (33, 129), (0, 3), (3, 0)),
     "moe_router": _sizes("experts", (2,), (8,), (65,), (3,), (16,)),
     "moe_combine": _sizes(
         "sources tokens slots hidden", (1, 1, 1, 1), (7, 5, 2, 17), (33, 16, 3, 257), (3, 2, 0, 5), (3, 0, 2, 4)
@@ -94,7 +99,7 @@ def arguments(
     return {p.name: {**given, **scalars}[p.name] for p in op.parameters if p.name in given or p.name in scalars}
 
 
-INTEGERS = {"groups": (1, 4), "k": (1, 3), "ignore_index": (-100, 1)}
+INTEGERS = {"groups": (1, 4), "k": (1, 3), "top": (1, 2), "bins": (37, 2048), "ignore_index": (-100, 1)}
 """Values for attributes that are integers, by name."""
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..dsl import Op
+    from .abs_percentile import abs_percentile
     from .absmax import absmax
     from .add import add
     from .add_layer_norm import add_layer_norm
@@ -58,10 +59,12 @@ if TYPE_CHECKING:
     from .masked_attention import masked_attention
     from .masked_max_pool import masked_max_pool
     from .masked_mean_pool import masked_mean_pool
+    from .moe_capacity_router import moe_capacity_router
     from .moe_combine import moe_combine
     from .moe_router import moe_router
     from .mul import mul
     from .one_hot import one_hot
+    from .packed_qkv_projection import packed_qkv_projection
     from .paged_attention import paged_attention
     from .patch_embedding import patch_embedding
     from .position_embedding import position_embedding
@@ -91,6 +94,7 @@ if TYPE_CHECKING:
     from .varlen_attention import varlen_attention
 
 __all__ = [
+    "abs_percentile",
     "absmax",
     "add",
     "add_layer_norm",
@@ -136,10 +140,12 @@ __all__ = [
     "masked_attention",
     "masked_max_pool",
     "masked_mean_pool",
+    "moe_capacity_router",
     "moe_combine",
     "moe_router",
     "mul",
     "one_hot",
+    "packed_qkv_projection",
     "paged_attention",
     "patch_embedding",
     "position_embedding",

@@ -22,7 +22,7 @@ def largest(x: Tensor, over: str, k: int, slots: str) -> Tensor:
         return _by_blocks(x, over, k, slots)
     order = _order(x)
     found = _maxima(order, over, k) if order.dtype == og.int32 else _wide_maxima(order, over, k)
-    slot = og.compute(lambda position: position, position=k).rename(position=slots)
+    slot = og.compute(lambda nth: nth, nth=k).rename(nth=slots)
     chosen = og.where(slot == k - 1, found[-1], found[-1])  # along the slots, of which there may be one
     for i in range(k - 2, -1, -1):
         chosen = og.where(slot == i, found[i], chosen)

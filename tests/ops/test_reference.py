@@ -175,6 +175,7 @@ def test_results_have_the_type_of_the_inputs(op: Op, dtype: str) -> None:
         "cross_entropy": {"float32"},
         "dynamic_quantize_int8": {"int8", "float32"},
         "moe_router": {"int64", dtype},
+        "moe_capacity_router": {"int64", dtype},
         "top_k": {"int64", dtype},
     }
     kinds = {"quantize": {"int8"}, "dequantize": {"bfloat16"}}  # quantize_int8_rows and so on

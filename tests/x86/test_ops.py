@@ -98,8 +98,9 @@ def check(lib: Any, op: Op, given: dict[str, Any]) -> None:
             f"{name}: {len(bad)} of {y.size} wrong, first at {tuple(bad[0])}: {y[tuple(bad[0])]} where "
             f"{bound.value[tuple(bad[0])]} ± {bound.bound[tuple(bad[0])]:.2e} is right; {shapes}"
         )
-        # Where float32 decides which way a half is rounded, no bound says anything: see test_quantized.py.
-        whole = bound.value.dtype == np.int8
+        # Where float32 decides which way a half is rounded, or on which side of a border a number lies, no bound says
+        # anything: see test_quantized.py and test_abs_percentile.py.
+        whole = bound.value.dtype == np.int8 or op.name == "abs_percentile"
         assert whole or bound.checked == bound.value.size, "every element has a bound that says something"
 
 
