@@ -28,6 +28,9 @@ TVM_FFI_BAD = frozenset({"0.1.15.post1", "0.1.15.post2"})  # crash in ToJSONGrap
 DISK = 200 << 20
 """Bytes that building a library of every op for two archs takes in the temporary folder, several times over."""
 
+_BEYOND = ("avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_int8", "amx_bf16")
+"""Instructions of CPUs that no level asks for; shown alone."""
+
 _COMPILE = 'pip install "opsgen[compile]"'
 
 
@@ -109,7 +112,7 @@ def python() -> Check:
 
 
 def cpu() -> Check:
-    from ..runtime.host import host_levels
+    from ..runtime.host import _cpu_flags, host_levels
 
     model = "an unnamed CPU"
     try:
@@ -122,6 +125,8 @@ def cpu() -> Check:
     except OpsgenError as bad:
         return Check("cpu", "problem", f"{model}; {bad}", "unset OPSGEN_CPU_LEVEL")
     found = f"{model}, {os.cpu_count()} CPUs; levels: {', '.join(levels) or 'none'}"
+    more = [flag for flag in _BEYOND if flag in _cpu_flags()]
+    found += f"; also {', '.join(more)}" * bool(more)
     if not levels:
         return Check(
             "cpu", "problem", found, "x86 kernels need AVX2 and FMA. Compile for another machine: --target x86/avx2."
