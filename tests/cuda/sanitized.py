@@ -1,74 +1,56 @@
-"""Small calls of every schedule, to be run under compute-sanitizer: ``python -m tests.cuda.sanitized FOLDER [PART]``.
+"""Small calls of every schedule, to be run under compute-sanitizer: ``python -m tests.cuda.sanitized FOLDER [PART…]``.
 
-FOLDER has the library files that ``python -m tests.cuda.test_gpu FOLDER TARGET`` makes. ``PART`` names those to run:
-racecheck is slow. Results are checked as well, so that a call that did nothing is seen.
+FOLDER has the library file of each part of every_schedule.py, made by ``python -m tests.cuda.sanitized FOLDER TARGET``,
+which needs no GPU. Every call is made twice: with memory as torch aligns it, and one element further. Results are
+checked as well, so that a call that did nothing is seen.
 """
 
 from __future__ import annotations
 
 import sys
+import traceback
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import opsgen as og
 from tests.cuda import cases
-from tests.cuda.test_gpu import check
-
-ROWS = {"softmax": 4, "layer_norm": 2, "add_rms_norm": 2, "masked_mean_pool": 2}
-MAPS = {"gelu": 2, "swiglu": 2, "embedding": 2}
-TILES = ((1, 64, 72), (13, 64, 72), (70, 136, 200), (65, 17, 129))
-"""Rows, length of the sum, columns: few rows, tiles that tensor cores take, sizes that they do not."""
+from tests.cuda.every_schedule import PARTS, write
+from tests.cuda.test_gpu import back, on
 
 
-def halves() -> None:
-    """Products on tensor cores, with one epilogue."""
-    lib = og.load(Path(sys.argv[1]) / "bfloat16.so")
-    for i, given in enumerate(cases.linear_calls("bfloat16", TILES)):
-        if i < 2 * len(TILES):
-            check(lib, cases.OPS["linear"], given)
+def moved(x: Any) -> Any:
+    """The tensor, one element further in memory than torch has it."""
+    import torch
+
+    y = torch.empty(x.numel() + 1, dtype=x.dtype, device=x.device)[1:].view(x.shape)
+    return y.copy_(x)
 
 
-def rows() -> None:
-    """Reductions over rows that a part of a warp has, a warp, a block, a cluster, and blocks that take a part each."""
-    lib = og.load(Path(sys.argv[1]) / "bfloat16.so")
-    for name, count in ROWS.items():
-        for given, _ in zip(cases.calls(name, "bfloat16"), range(count), strict=False):
-            check(lib, cases.OPS[name], given)
-    for given, _ in zip(
-        cases.long_calls("softmax", "bfloat16", (1024, 4099, 20000, 65536, 70001, 300007)), range(6), strict=False
-    ):
-        check(lib, cases.OPS["softmax"], given)
+def run(folder: Path, name: str) -> None:
+    """A part's calls."""
+    library, convert = og.load(folder / f"{name}.so"), on("cuda:0")
+    for op, given in PARTS[name].calls():
+        cases.check(library, op, given, convert, back)
+        small = sum(x.size for x in given.values() if isinstance(x, np.ndarray)) < 1 << 19
+        if small:
+            cases.check(library, op, given, lambda x: moved(convert(x)), back)
 
-
-def maps() -> None:
-    """Elementwise values and gathers."""
-    lib = og.load(Path(sys.argv[1]) / "bfloat16.so")
-    for name, count in MAPS.items():
-        for given, _ in zip(cases.calls(name, "bfloat16"), range(count), strict=False):
-            check(lib, cases.OPS[name], given)
-
-
-def floats() -> None:
-    """Products without tensor cores."""
-    lib = og.load(Path(sys.argv[1]) / "float32.so")
-    for i, given in enumerate(cases.linear_calls("float32", TILES)):
-        if i < len(TILES):
-            check(lib, cases.OPS["linear"], given)
-
-
-def users() -> None:
-    """Columns, searches, updates."""
-    lib = og.load(Path(sys.argv[1]) / "users.so")
-    for name in cases.USERS:
-        if name != "shift":
-            for given, _ in zip(cases.user_calls(name, np.random.default_rng(0)), range(2), strict=False):
-                check(lib, cases.USERS[name], given)
-
-
-PARTS = {"halves": halves, "rows": rows, "maps": maps, "floats": floats, "users": users}
 
 if __name__ == "__main__":
-    for part in sys.argv[2:] or PARTS:
-        PARTS[part]()
-        print("done:", part, flush=True)
+    given, *words = sys.argv[1:]
+    if words and words[0].startswith("cuda/"):
+        for part in PARTS:
+            write(part, Path(given) / f"{part}.so", words[0])
+            print(part, flush=True)
+    else:
+        failed = False
+        for part in words or PARTS:
+            try:
+                run(Path(given), part)
+                print("done:", part, flush=True)
+            except AssertionError:  # the sanitizer has something to say of the others, too
+                traceback.print_exc()
+                failed = True
+        sys.exit(int(failed))

@@ -1,6 +1,6 @@
 """compute-sanitizer on small calls of every schedule; needs a GPU and the sanitizer. Slow: minutes.
 
-Libraries come from OPSGEN_TEST_CUDA_LIBRARIES, as for test_gpu.py, or are compiled here.
+Libraries come from OPSGEN_TEST_CUDA_LIBRARIES (see sanitized.py), or are compiled here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cuda import sanitized, test_gpu
+from tests.cuda import every_schedule, test_gpu
 
 SANITIZER = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
 
@@ -28,19 +28,17 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the library files are."""
-    import torch
-
-    found = Path(test_gpu.FOLDER or tmp_path_factory.mktemp("gpu"))
-    major, minor = torch.cuda.get_device_capability()
-    for name in ("bfloat16", "float32", "users"):
-        if not (found / f"{name}.so").exists():
-            test_gpu.write(name, found / f"{name}.so", f"cuda/sm_{major}{minor}{'a' if major >= 9 else ''}")
-    return found
+    return Path(test_gpu.FOLDER or tmp_path_factory.mktemp("gpu"))
 
 
-@pytest.mark.parametrize("part", sanitized.PARTS)
+@pytest.mark.parametrize("part", every_schedule.PARTS)
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
 def test_nothing_is_found(folder: Path, tool: str, part: str) -> None:
+    import torch
+
+    major, minor = torch.cuda.get_device_capability()
+    if not (folder / f"{part}.so").exists():
+        every_schedule.write(part, folder / f"{part}.so", f"cuda/sm_{major}{minor}{'a' if major >= 9 else ''}")
     command = [str(SANITIZER), "--tool", tool, "--error-exitcode", "9"]
     done = subprocess.run(
         [*command, sys.executable, "-m", "tests.cuda.sanitized", str(folder), part],
