@@ -85,7 +85,8 @@ class _Map:
             places: list[tuple[Expr, Expr, Scope]] = []
             for i in range(each):
                 strip = body.bind(add(first, i64(i * threads)), "strip")
-                row = body.bind(tirx.truncdiv(strip, in_row), "row") if self.outer else i64(0)
+                # Past the end the last row, for what depends on the row alone is read whether there is one or not.
+                row = body.bind(tirx.truncdiv(tirx.Min(strip, total - i64(1)), in_row), "row") if self.outer else i64(0)
                 start = body.bind(mul(strip - row * in_row if self.outer else strip, i64(width)), "start")
                 scope = Scope(kernel, body, unflatten(body, row, self.outer, self.extents))
                 places.append((strip, start, scope))

@@ -4,8 +4,6 @@
 Each part names the files of schedules/cuda that build its kernels. Imports no TVM: libraries are made beforehand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -62,6 +60,7 @@ PLAIN = og.variant(OPS["linear"], absent=["bias", "residual"], activation="none"
 FULL = og.variant(OPS["linear"], absent=[], activation="gelu")
 FLOAT8 = og.variant(OPS["fp8_linear"], absent=["x_scale", "weight_scale", "bias"])
 GROUPED = og.variant(OPS["grouped_linear"], absent=[], activation="gelu")
+SETS = (scans_and_scatters.rows_set, scans_and_scatters.set_and_read)
 SOFTMAX = OPS["softmax"]
 BFLOAT16 = arrays.numpy_dtype("bfloat16")
 
@@ -139,6 +138,12 @@ def scatters() -> Iterator[Call]:
             yield op, scans_and_scatters.scatter_arguments(op.name, n, m, v, "float32")
 
 
+def sets() -> Iterator[Call]:
+    for op in SETS:
+        for seed, (n, m, v) in enumerate(scans_and_scatters.SET_SIZES):
+            yield op, scans_and_scatters.set_arguments(op, n, m, v, "float32", seed)
+
+
 FEW = ((1, 5, 264), (4, 40, 1032), (8, 31, 512), (13, 40, 64), (30, 24, 72))
 TILES = ((40, 72, 64), (130, 200, 136), (130, 200, 0), (65, 129, 17), (400, 392, 72))
 UNEVEN = ([0, 37], [0, 0, 5, 5, 66, 66], [0, 131, 135, 400])
@@ -149,6 +154,7 @@ def of(*names: str) -> frozenset[str]:
 
 
 ROWS = of("row_reduction", "held_rows", "split_rows", "long_rows")
+COLUMNS = of("row_reduction", "columns")
 FEW_ROWS = of("by_size", "few_rows", "split_sums")
 CORES = of("contraction", "core_tiles", "few_rows_threads", "tile_kernel") | FEW_ROWS
 MMA = of("mma", "mma_kernel", "few_rows_mma", "tile_kernel") | FEW_ROWS
@@ -162,9 +168,10 @@ PARTS: dict[str, Part] = {
         ROWS, (SOFTMAX, NORM, planes), rows,
         configs={"cuda.row_reduction": {"few_rows": 2}},
     ),
-    "columns": Part(of("row_reduction", "columns"), (downwards,), columns),
+    "columns": Part(COLUMNS, (downwards,), columns),
     "scans": Part(of("scan", "scan_rows", "scan_columns"), tuple(scans_and_scatters.SCANS[:4]), scans, "float32"),
     "scatters": Part(of("scatter", "scatter_lists"), tuple(scans_and_scatters.SCATTERS), scatters, "float32"),
+    "sets": Part(of("update", "update_winners") | COLUMNS, SETS, sets, "float32"),
     "floats": Part(
         CORES, (FULL,), lambda: linear(FULL, "float32", *FEW, *TILES), "float32",
         configs={"cuda.contraction": {"multiprocessors": 4}},
@@ -179,24 +186,24 @@ PARTS: dict[str, Part] = {
     ),
     "wgmma": Part(
         MMA | WGMMA, (PLAIN, FULL), lambda: chain(
-            linear(PLAIN, "bfloat16", (1032, 1024, 2048), (1032, 1024, 264), (2056, 1536, 264), (300, 130, 64)),
-            linear(PLAIN, "bfloat16", (70, 72, 64), (72, 72, 1000)),
-            linear(FULL, "bfloat16", (2048, 3072, 2048), (1032, 1024, 1000), (2056, 1536, 1000), (300, 130, 64)),
-            linear(FULL, "bfloat16", (70, 72, 64), (72, 72, 1000)),
+            linear(PLAIN, "bfloat16", (70, 72, 64), (72, 72, 1000), (300, 130, 64)),
+            linear(FULL, "bfloat16", (70, 72, 64), (72, 72, 1000), (300, 130, 64)),
+            linear(PLAIN, "bfloat16", (1032, 1024, 264), (2056, 1536, 264), (1032, 1024, 2048)),
+            linear(FULL, "bfloat16", (1032, 1024, 1000), (2056, 1536, 1000), (2048, 3072, 2048)),
         ), kernels="wgmma_",
     ),
     "wgmma_float8": Part(
         CORES | WGMMA, (FLOAT8,), lambda: linear(
-            FLOAT8, "bfloat16", (2056, 1024, 144), (264, 3072, 144), (300, 130, 144), (70, 72, 128), (72, 72, 2048)
+            FLOAT8, "bfloat16", (70, 72, 128), (72, 72, 2048), (300, 130, 144), (264, 3072, 144), (2056, 1024, 144)
         ), kernels="wgmma_",
     ),
     "wgmma_int8": Part(
         CORES | WGMMA, (integer_products.int_mm,),
-        lambda: int_mm((1032, 1024, 512), (2056, 1536, 144), (300, 130, 144), (70, 72, 128)), kernels="wgmma_",
+        lambda: int_mm((70, 72, 128), (300, 130, 144), (2056, 1536, 144), (1032, 1024, 512)), kernels="wgmma_",
     ),
     "wgmma_tf32": Part(
         CORES | WGMMA, (PLAIN,),
-        lambda: tf32((1032, 1024, 1024), (264, 3072, 72), (300, 130, 64), (70, 72, 64), (72, 72, 1000)), "float32",
+        lambda: tf32((70, 72, 64), (72, 72, 1000), (300, 130, 64), (264, 3072, 72), (1032, 1024, 1024)), "float32",
         allowed={"float32_products": "tf32"}, kernels="wgmma_",
     ),
     "grouped": Part(
@@ -229,7 +236,7 @@ def write(name: str, path: Path, target: str) -> None:
     )
 
 
-def plans(name: str, target: str) -> list[Plan]:
+def plans(name: str, target: str) -> "list[Plan]":
     """The plan of each of a part's problems on one target. Imports TVM."""
     from opsgen.compiler.plan import make_plan
     from opsgen.compiler.precision import Precision

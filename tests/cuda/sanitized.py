@@ -1,7 +1,7 @@
 """Small calls of every schedule, to be run under compute-sanitizer: ``python -m tests.cuda.sanitized FOLDER [PART…]``.
 
 FOLDER has the library file of each part of every_schedule.py, made by ``python -m tests.cuda.sanitized FOLDER TARGET``,
-which needs no GPU. Every call is made twice: with memory as torch aligns it, and one element further. Results are
+which needs no GPU. Small calls are made twice: with memory as torch aligns it, and one element further. Results are
 checked as well, so that a call that did nothing is seen.
 """
 
@@ -19,6 +19,9 @@ from tests.cuda import cases
 from tests.cuda.every_schedule import PARTS, write
 from tests.cuda.test_gpu import back, on
 
+SMALL = 1 << 19
+"""Elements of all arguments: with more, the kernels for memory that is not aligned take long."""
+
 
 def moved(x: Any) -> Any:
     """The tensor, one element further in memory than torch has it."""
@@ -28,14 +31,20 @@ def moved(x: Any) -> Any:
     return y.copy_(x)
 
 
-def run(folder: Path, name: str) -> None:
-    """A part's calls."""
-    library, convert = og.load(folder / f"{name}.so"), on("cuda:0")
+def run(folder: Path, name: str) -> bool:
+    """A part's calls; whether all gave what they should."""
+    library, convert, right = og.load(folder / f"{name}.so"), on("cuda:0"), True
     for op, given in PARTS[name].calls():
-        cases.check(library, op, given, convert, back)
-        small = sum(x.size for x in given.values() if isinstance(x, np.ndarray)) < 1 << 19
-        if small:
-            cases.check(library, op, given, lambda x: moved(convert(x)), back)
+        shapes = [x.shape for x in given.values() if isinstance(x, np.ndarray)]
+        try:
+            cases.check(library, op, given, convert, back)
+            if sum(map(np.prod, shapes)) < SMALL:
+                cases.check(library, op, given, lambda x: moved(convert(x)), back)
+        except AssertionError:  # the sanitizer has something to say of the others, too
+            traceback.print_exc()
+            right = False
+        print("called:", op.name, *shapes, flush=True)
+    return right
 
 
 if __name__ == "__main__":
@@ -45,12 +54,8 @@ if __name__ == "__main__":
             write(part, Path(given) / f"{part}.so", words[0])
             print(part, flush=True)
     else:
-        failed = False
+        right = True
         for part in words or PARTS:
-            try:
-                run(Path(given), part)
-                print("done:", part, flush=True)
-            except AssertionError:  # the sanitizer has something to say of the others, too
-                traceback.print_exc()
-                failed = True
-        sys.exit(int(failed))
+            right &= run(Path(given), part)
+            print("done:", part, flush=True)
+        sys.exit(int(not right))

@@ -48,13 +48,34 @@ def built(part: str) -> tuple[list[Plan], set[str]]:
     return _built[part]
 
 
-@pytest.mark.parametrize("part", PARTS)
+ALL = [pytest.param(p, marks=pytest.mark.slow) if "wgmma" in p else p for p in PARTS]
+"""Kernels of wgmma take seconds to be made, and more to be compiled."""
+
+
+@pytest.mark.parametrize("part", ALL)
 def test_a_part_has_the_schedules_that_it_names(part: str) -> None:
     assert built(part)[1] == PARTS[part].schedules
 
 
 def test_every_schedule_has_a_part() -> None:
     assert set().union(*(p.schedules for p in PARTS.values())) == BUILDERS
+
+
+def archs(part: str) -> tuple[str, ...]:
+    """Those for which a part's kernels are compiled here: what is for sm_80 has other schedules on sm_90a."""
+    if "wgmma" in part:
+        return ("sm_90a",)
+    return ("sm_80",) if PARTS[part].target == "cuda/compute_80" else ("sm_80", "sm_90a")
+
+
+QUICK = ("maps", "columns", "scans", "sets")
+"""Others take nvcc ten seconds and more; test_compile.py and its neighbours have samples of them."""
+
+COMPILED = [
+    pytest.param(part, arch, marks=[] if part in QUICK else [pytest.mark.slow])
+    for part in PARTS
+    for arch in archs(part)
+]
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +96,7 @@ def test_calls_run_every_kernel(left_out: dict[str, list[str]], part: str) -> No
     assert left_out[part] == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(("part", "arch"), COMPILED)
 def test_no_kernel_spills(part: str, arch: str) -> None:
     """Nor leaves an array on the stack."""
     functions = {x.name: x.function for plan in plans(part, f"cuda/{arch}") for x in plan.launches}
