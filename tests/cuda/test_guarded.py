@@ -8,7 +8,7 @@ import pytest
 
 from tests.cuda.every_schedule import PARTS
 
-QUICK = ("maps", "columns", "sets", "scans")
+QUICK = ("maps", "columns")
 EMULATED = [
     pytest.param(p, marks=[] if p in QUICK else [pytest.mark.slow]) for p in PARTS if "wgmma" not in p
 ]  # fmt: skip
