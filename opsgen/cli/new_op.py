@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import keyword
+import os
 from importlib import resources
 from pathlib import Path
 
@@ -21,10 +22,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{name!r} is no name for an op: wanted a Python name in lower case, such as rms_norm")
     folder = Path(arguments.folder)
     files = {folder / f"{name}.py": "op.py.j2", folder / f"test_{name}.py": "test_op.py.j2"}
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise error("E3006", path=folder, found="the folder does not exist")
     for path in files:
-        if path.exists():
+        if os.path.exists(path):
             raise error("E3006", path=path, found="it is there already, and is not replaced")
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True)
     made = {path: environment.from_string(_template(source)).render(name=name) for path, source in files.items()}

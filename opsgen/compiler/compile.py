@@ -126,7 +126,7 @@ def build(
         dtypes = [dtypes]
     problems = enumerate_problems(items, dtypes, dims or {}, allowed)
     key = library_key(problems, targets, configs or {})
-    if not output.parent.is_dir():
+    if not os.path.isdir(output.parent):  # Path.is_dir() raises for names that are too long
         raise error("E3006", path=output, found=f"the folder {output.parent} does not exist")
     if not os.access(output.parent, os.W_OK):  # said before the work and not after it; writing checks again
         raise error("E3006", path=output, found=f"the folder {output.parent} is not writable")

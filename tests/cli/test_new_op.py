@@ -46,6 +46,16 @@ def test_nothing_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "the folder does not exist" in capsys.readouterr().err
 
 
+def test_names_that_are_too_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long = "x" * 300
+    assert main(["new-op", long, "--folder", str(tmp_path)]) == 1
+    assert "cannot be written: File name too long" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    for words in (["new-op", "mine", "--folder", long], ["compile", "relu", "-o", f"{long}/lib.so"]):
+        assert main(words) == 1
+        assert "error E3006: " in (said := capsys.readouterr().err) and "does not exist" in said
+
+
 @pytest.mark.parametrize("name", ["2norm", "class", "_x", "Norm", "a-b", ""])
 def test_names_that_are_none(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new-op", name]) == 2
