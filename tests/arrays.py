@@ -91,10 +91,15 @@ def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Arra
 def arguments(
     op: Op, absent: frozenset[str], lead: tuple[int, ...], sizes: Mapping[str, int], dtype: str
 ) -> dict[str, Any]:
-    """Random arguments, as `opsgen bench` makes them: N(0, 1), positions in their dim, half of a mask True."""
+    """Random arguments, as `opsgen bench` makes them: N(0, 1), positions in their dim, half of a mask True.
+
+    A variance is not negative.
+    """
     graph = op.trace(DTYPES[dtype], absent=absent)
     extents = {**sizes, ROWS: prod(lead)}
     given = inputs.make(inputs.of_graph(graph, extents, lead), NumpyTensors([*lead, *sizes.values()]), repeated=True)
+    if "variance" in given:
+        given["variance"] = np.abs(given["variance"])
     scalars = {p.name: 0.37 if p.required else p.default for p in op.parameters if p.role == "scalar"}
     return {p.name: {**given, **scalars}[p.name] for p in op.parameters if p.name in given or p.name in scalars}
 

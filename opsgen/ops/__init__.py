@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .argmax import argmax
     from .attention import attention
     from .avg_pool_2d import avg_pool_2d
+    from .batch_norm import batch_norm
     from .bert_embedding import bert_embedding
     from .block_sparse_attention import block_sparse_attention
     from .causal_attention import causal_attention
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from .l2_normalize import l2_normalize
     from .last_token_pool import last_token_pool
     from .layer_norm import layer_norm
+    from .layer_norm_gelu import layer_norm_gelu
     from .layer_scale import layer_scale
     from .leaky_relu import leaky_relu
     from .linear import linear
@@ -77,6 +79,7 @@ if TYPE_CHECKING:
     from .relu import relu
     from .residual_scale import residual_scale
     from .rms_norm import rms_norm
+    from .rms_norm_silu import rms_norm_silu
     from .rope import rope
     from .rope_from_frequencies import rope_from_frequencies
     from .sample_logits import sample_logits
@@ -104,6 +107,7 @@ __all__ = [
     "argmax",
     "attention",
     "avg_pool_2d",
+    "batch_norm",
     "bert_embedding",
     "block_sparse_attention",
     "causal_attention",
@@ -133,6 +137,7 @@ __all__ = [
     "l2_normalize",
     "last_token_pool",
     "layer_norm",
+    "layer_norm_gelu",
     "layer_scale",
     "leaky_relu",
     "linear",
@@ -158,6 +163,7 @@ __all__ = [
     "relu",
     "residual_scale",
     "rms_norm",
+    "rms_norm_silu",
     "rope",
     "rope_from_frequencies",
     "sample_logits",
