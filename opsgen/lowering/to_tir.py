@@ -110,6 +110,9 @@ class Environment:
         """How floats that are held as bits are converted, likewise."""
         self.forms: dict[int, tuple[Tensor, vector_math.Function]] = {}
         """Of maps by id: a function, and the node that it is applied to, which give the map's value in another way."""
+        self.strips: dict[int, tuple[Expr, Expr, Expr, int]] = {}
+        """Of variables of positions by id: the variable, a start and an offset in [0, width) that it is the sum of, and
+        the width, of which the start is a multiple."""
         self.choices: dict[int, int] = {}
         """Of maps by id: how many steps with a `Select` lie behind their variables, one after the other."""
 
@@ -371,6 +374,10 @@ class Scope:
         if op in ("eq", "ne", "lt", "le", "gt", "ge"):
             return self._compare(node, args)
         args = [_to(a, name) for a in args]
+        if op in ("shift_right", "bit_and"):
+            found = self._of_strip(node, coords)
+            if found is not None:
+                return found
         if op == "wide_product":
             return self.env.wide_product(*args)
         if op in BITS:
@@ -390,6 +397,20 @@ class Scope:
             return self._floor(op, a, b, name)
         # The node classes themselves: operators would fold x * 0 and x + 0, which are not the same for NaN and -0.
         return {"add": tirx.Add, "sub": tirx.Sub, "mul": tirx.Mul, "div": tirx.Div}[op](a, b)
+
+    def _of_strip(self, node: Map, coords: Mapping[str, Expr]) -> Expr | None:
+        """The upper or the lower bits of a position, from those of its start and its offset in a strip: compilers then
+        see that the upper bits are the same for all of the strip, and compute once what is made of them."""
+        position, number = node.args
+        if not isinstance(position, Index) or not isinstance(number, Const) or number.value <= 0:
+            return None
+        _, start, offset, width = self.env.strips.get(id(coords[position.dim]), (None, None, None, 0))
+        count = int(number.value)
+        if node.op == "shift_right" and width and width % (1 << min(count, 30)) == 0:
+            return tirx.Add(tirx.shift_right(start, i64(count)), tirx.shift_right(offset, i64(count)))
+        if node.op == "bit_and" and width and count & (count + 1) == 0 and width % (count + 1) == 0:
+            return tirx.bitwise_and(offset, i64(count))
+        return None
 
     def _inverse(self, node: Tensor, coords: Mapping[str, Expr]) -> tuple[Expr, Expr] | None:
         """Two factors that divide by a value of an outer scope, if that value comes of a sum.

@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from .softmax import softmax
     from .softplus import softplus
     from .swiglu import swiglu
+    from .table_lookup import table_lookup
     from .tanh import tanh
     from .top_k import top_k
     from .varlen_attention import varlen_attention
@@ -176,6 +177,7 @@ __all__ = [
     "softmax",
     "softplus",
     "swiglu",
+    "table_lookup",
     "tanh",
     "top_k",
     "varlen_attention",

@@ -112,7 +112,7 @@ class _Map:
             self.kernel.store_all(here, lambda at, place, coords, value: emit(place, value))
 
         with code.either(tirx.NE(whole, tirx.IntImm("int32", 0))) as (full, rest):
-            registers.run(scope.inner(full, {}), i64(number), start, element)
+            registers.run(scope.inner(full, {}), i64(number), start, element, multiple=True)
             if self.width > 1:
                 with rest.when(exists) as some:
                     left = some.bind(tirx.Min(i64(self.width), self.extents[self.last] - start), "left")

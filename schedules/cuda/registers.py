@@ -119,13 +119,24 @@ class Registers:
         for here in self._here.values():
             code.call(f"opsgen_hold_all<{here.buffer.shape[0]}>", address(here.buffer, i64(0)))
 
-    def run(self, scope: Scope, slot: Expr, start: Expr, element: Element, others: Registers | None = None) -> None:
+    def run(
+        self,
+        scope: Scope,
+        slot: Expr,
+        start: Expr,
+        element: Element,
+        others: Registers | None = None,
+        multiple: bool = False,
+    ) -> None:
         """Computes the elements of a strip, and stores what they emit for places along the dim at once. ``others`` hold
-        a strip alone."""
+        a strip alone; ``multiple``: it starts at a multiple of its width."""
         dim, width, code = self.dim, self.width, scope.code
         results: dict[int, tuple[Memory, Memory]] = {}
         with code.loop(width, "lane", "unrolled") as (lane, lanes):
-            inside = scope.inner(lanes, {dim: lanes.bind(add(start, lane), dim)}, {})
+            position = lanes.bind(add(start, lane), dim)
+            if multiple:
+                self.kernel.strips[id(position)] = (position, start, lane, width)
+            inside = scope.inner(lanes, {dim: position}, {})
             index = add(mul(slot, i64(width)), lane)
             for registers, at in ((self, index), (others, lane)):
                 for node, here in registers._held.items() if registers is not None else ():

@@ -72,11 +72,9 @@ __device__ __forceinline__ float opsgen_minimum(float a, float b) {
 __device__ __forceinline__ double opsgen_maximum(double a, double b) { return a > b || a != a ? a : b; }
 __device__ __forceinline__ double opsgen_minimum(double a, double b) { return a < b || a != a ? a : b; }
 
-// All bits of the product of the lower halves, which are unsigned.
+// All bits of the product of the lower halves, which are unsigned. Not by asm, of which nvcc keeps every copy.
 __device__ __forceinline__ int64_t opsgen_wide_product(int64_t a, int64_t b) {
-  int64_t r;
-  asm("mul.wide.u32 %0, %1, %2;" : "=l"(r) : "r"((uint)a), "r"((uint)b));
-  return r;
+  return (int64_t)((uint64_t)(uint)a * (uint)b);
 }
 
 // 1 / (1 + e^-x), as e^min(x, 0) / (1 + e^-|x|), which keeps its relative accuracy down to denormal results.
