@@ -5,6 +5,8 @@ each of the 65536 patterns of bits, in their order as unsigned numbers: ``f(np.a
 np.float16))``. What the function costs, and how exactly it is computed, no longer matters; docs/functions.md says when
 this is faster than computing it.
 
+Source: numpy.take with mode="clip" (documentation of NumPy).
+
 Preconditions: the table has an entry at least; bits beyond its end get its last one.
 """
 
