@@ -279,14 +279,14 @@ def torch() -> Check:
     return Check("torch", "ok", version)
 
 
-_USES = {"rich": "colours, tables and progress bars on terminals", "shtab": "opsgen completion"}
+_USES = {"rich": "terminals get colours, tables and progress bars with it", "shtab": "opsgen completion needs it"}
 
 
 def optional(package: str) -> Check:
     """What only the command line uses."""
     version, bad = _version(package), _imports(package)
     if bad:
-        return Check(package, "note", f"not installed; {_USES[package]} need it", 'pip install "opsgen[cli]"')
+        return Check(package, "note", f"not installed; {_USES[package]}", 'pip install "opsgen[cli]"')
     return Check(package, "ok", version or "")
 
 
