@@ -11,7 +11,7 @@ from ..dsl.extent import Extent
 from ..dsl.op import Graph
 from ..dsl.tensor import Input
 from ..errors import InternalError
-from ..lowering.kernel import MAP_BYTES, Grid, Launch, Param
+from ..lowering.kernel import MAP_BYTES, Grid, Launch, Param, TensorMap
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -179,8 +179,16 @@ def _map(launch: Launch, p: Param, graph: Graph) -> dict[str, Any] | None:
             _bytes(s, graph) if isinstance(s, Param) else f"{c_expr(s)} * {MAP_BYTES[found.dtype]}"
             for s in found.strides
         ],
-        "box": found.box,
+        "box": [_box(found, i) for i in range(len(found.box))],
     }
+
+
+def _box(tensor_map: TensorMap, dim: int) -> str:
+    """The extent of the map's boxes along a dim, counted from the innermost."""
+    box, most = tensor_map.box[dim], c_expr(tensor_map.extents[dim])
+    if not tensor_map.clipped or dim == 0 or box == 1:
+        return str(box)
+    return f"static_cast<unsigned>({most} < {box} ? {most} : {box})"
 
 
 def _input(graph: Graph, name: str) -> Input:

@@ -70,6 +70,7 @@ MAP_BYTES = {
 class TensorMap:
     """What TMA is told of a memory (an input, a result or a workspace): ``extents`` and the ``box`` that a copy moves,
     innermost first, and ``strides`` in elements of all but the innermost dim. Boxes are 128 bytes wide, and swizzled.
+    ``clipped``: a box has no more rows than there are; TMA fills such rows with zeros, which takes time.
     """
 
     name: str
@@ -78,6 +79,7 @@ class TensorMap:
     extents: tuple[Extent, ...]
     strides: tuple[Param | Extent, ...]
     box: tuple[int, ...]
+    clipped: bool = False
 
 
 @dataclass(frozen=True)

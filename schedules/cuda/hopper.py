@@ -88,6 +88,13 @@ _STORE_WORDS = device_function(
     "void* p, uint32_t a, uint32_t b",
     'asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(p), "r"(a), "r"(b) : "memory");',
 )
+_LOAD_MATRICES = device_function(
+    "og_load_matrices",
+    "void",
+    "uint32_t* y, const void* p",
+    'asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" '
+    ': "=r"(y[0]), "=r"(y[1]), "=r"(y[2]), "=r"(y[3]) : "r"((uint32_t)__cvta_generic_to_shared(p)) : "memory");',
+)
 _STORE_FOUR = device_function(
     "og_store_four",
     "void",
@@ -174,6 +181,11 @@ def store_word(address: Expr, word: Expr) -> Any:
 def store_words(address: Expr, first: Expr, second: Expr) -> Any:
     """Stores two registers side by side in device memory."""
     return T.cuda.func_call("og_store_words", address, first, second, source_code=_STORE_WORDS)
+
+
+def load_matrices(words: Any, at: Expr, address: Expr) -> Any:
+    """Four 8×8 matrices of halves from shared memory into four registers of a buffer, as stmatrix stores them."""
+    return T.cuda.func_call("og_load_matrices", T.address_of(words[at]), address, source_code=_LOAD_MATRICES)
 
 
 def store_four(address: Expr, values: Expr) -> Any:

@@ -17,7 +17,7 @@ _SHORT = {
     "float32": "tf32",
 }  # fmt: skip
 """PTX's names of the types that wgmma multiplies; float32 as tf32, with 10 bits of mantissa."""
-_MOST_LAYERS = 3
+MOST_LAYERS = 3
 """Of an operand or the result: TMA takes five dims."""
 
 
@@ -107,9 +107,7 @@ def by_wgmma(group: Group, arch: str) -> bool:
     # wgmma takes operands across the sum of halves alone.
     across = (dims.row, dims.column) if product.left.bytes == 2 else (dims.sum, dims.sum)
     contiguous = left.dims[-1] in (dims.sum, across[0]) and right.dims[-1] in (dims.sum, across[1])
-    return contiguous and all(
-        len(dims.layers_of(d)) <= _MOST_LAYERS for d in (left.dims, right.dims, problem.node.dims)
-    )
+    return contiguous and all(len(dims.layers_of(d)) <= MOST_LAYERS for d in (left.dims, right.dims, problem.node.dims))
 
 
 def grouped_by_wgmma(group: Group, arch: str) -> bool:

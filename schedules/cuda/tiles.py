@@ -119,20 +119,27 @@ ALTERNATING_PAIR = replace(ALTERNATING, cluster=2)
 """Bias and residual at 16000×4000×1000: 1.08 (0.83 without the pair)."""
 SMALL = Form(64, 128, stages=8, own=True, consumers=1, cluster=2)
 """0.97 to 1.03 at 1000³, 1.00 at 768³ and 500×2000×2000, 0.92 at 256×4096×14336, 0.82 at 128×4096×4096."""
+SMALL_ALONE = replace(SMALL, cluster=1)
+"""1.04 at 128×4096×4096 (0.94 in pairs), 1.21 at 256×4096×4096 (1.00), 0.97 at 32×14336×4096, 1.01 at 64×14336×4096."""
 SPLIT = Form(64, 64, stages=6, consumers=1, split=True, slots=1)
 """0.81 to 1.05 at 512×512×4096 (0.73 to 0.77 with SMALL)."""
+FETCHING = replace(SHARED, stages=3, slots=4)
+"""SHARED for what the epilogue reads for each sum, with boxes for that."""
 
 FORMS = {
     "shared": SHARED,
     "alternating": ALTERNATING,
     "alternating_pair": ALTERNATING_PAIR,
+    "small_alone": SMALL_ALONE,
     "small": SMALL,
     "split": SPLIT,
 }
 """The forms that are built, one kernel each."""
 
+_APART = Form(128, 192, stages=5, slots=1, band=16, promoted=True)
 APART = {
-    "shared": Form(128, 192, stages=5, slots=1, band=16, promoted=True),
+    "shared": _APART,
+    "shared_pair": replace(_APART, cluster=2),
     "square": Form(128, 128, stages=6, band=16, promoted=True),
     "small": replace(SMALL, promoted=True),
     "split": replace(SPLIT, promoted=True),
@@ -141,17 +148,19 @@ APART = {
 
 H200, float8_e4m3fn, ratios to torch._scaled_mm (use_fast_accum=False; torch 2.11, CUDA 13), cold cache: at 8192³ 0.96
 to 0.98 (square 0.87 to 0.89; with half of the columns multiplied at a time, so that results can wait in registers, 0.86
-to 0.90), at 4096³ 0.87 (square 0.88), at 2048³ 0.69 (square 0.86), at 1024³ 0.63 (square 0.78, small 0.84)."""
+to 0.90), at 4096³ 0.87 (square 0.88), at 2048³ 0.69 (square 0.86), at 1024³ 0.63 (square 0.78, small 0.84). Where rows
+begin in the middle of lines: pairs 1.01 at 8000×8208×8080 (0.82 alone), 1.00 at 4000×4112×4176 (0.90), 0.95 at
+16300×4048×1040 (0.87)."""
 
 
-def forms(size: int, integers: bool, promoted: bool) -> dict[str, Form]:
-    """The forms for operands whose elements have so many bytes.
+def forms(size: int, integers: bool, promoted: bool, fetching: bool = False) -> dict[str, Form]:
+    """The forms for operands whose elements have so many bytes. ``fetching``: TMA brings what the epilogue reads.
 
     Of other types than halves a shared tile without sums apart beats no alternating one (H200, at 8192³ and 4096³, to
     torch: float8 with fast sums 0.97 and 1.02 to 1.04 and 1.06; int8 1.72 and 1.69 to 1.74 and 1.80, of torch._int_mm;
     tf32 1.01 and 1.02 both). Sums of integers are not split: parts are exchanged as floats.
     """
-    found = APART if promoted else FORMS
+    found = APART if promoted else {**FORMS, "shared": FETCHING} if fetching else FORMS
     left_out = {"split"} if integers else set()
     if size != 2 and not promoted:
         left_out.add("shared")

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opsgen.analysis import cost
-from opsgen.analysis.groups import Group
 from opsgen.dsl.op import Result
 from opsgen.dsl.tensor import Map, Tensor
 from opsgen.lowering.kernel import Comparison, Launch
@@ -27,7 +26,7 @@ from .tiles import BOX, Form, forms
 from .wgmma_boxes import Destination
 from .wgmma_choice import CLUSTERS, Sizes, estimate
 from .wgmma_epilogue import Epilogue
-from .wgmma_kernel import Operands, contraction
+from .wgmma_kernel import Operands, can_fetch, contraction
 from .wgmma_memory import ScriptKernel
 
 _MOST_VALUES = 2
@@ -49,7 +48,8 @@ def build_kernel(context: Context, form: Form, part: str, by_tma: bool = True) -
     across = form.columns // form.cluster
     if right.dims[-1] != dims.sum and across % BOX:
         across = form.columns
-    left_map = kernel.operand_map("left", left, dims, (dims.sum, dims.row), (form.depth, form.rows))
+    clipped = left.dims[-1] == dims.sum
+    left_map = kernel.operand_map("left", left, dims, (dims.sum, dims.row), (form.depth, form.rows), clipped)
     right_map = kernel.operand_map("right", right, dims, (dims.sum, dims.column), (form.depth, across))
     nodes, destinations = [], []
     for i, (node, place) in enumerate((places(kernel, dims) if by_tma else None) or ()):
@@ -57,6 +57,11 @@ def build_kernel(context: Context, form: Form, part: str, by_tma: bool = True) -
         result_map = kernel.result_map(f"result{i}" if i else "result", place, dims)
         nodes.append(node)
         destinations.append(Destination(result_map, dtype.name, dims.layers_of(its)))
+    wanted = fetched(context, dims) if can_fetch(form, destinations) else None
+    brought = None
+    if wanted is not None:
+        its_map = kernel.operand_map("brought", wanted, dims, (dims.column, dims.row), (BOX, BOX))
+        brought = Destination(its_map, operand_type(wanted).name, dims.layers_of(wanted.dims))
     operands = Operands(
         left_map,
         right_map,
@@ -71,8 +76,10 @@ def build_kernel(context: Context, form: Form, part: str, by_tma: bool = True) -
         dims.layers_of(left.dims),
         dims.layers_of(right.dims),
         reads_residual(context, dims),
+        brought,
+        clipped,
     )
-    epilogue = Epilogue(kernel, problem.node, dims, nodes)
+    epilogue = Epilogue(kernel, problem.node, dims, nodes, kernel.stored_in(wanted) if wanted is not None else "")
     body = contraction(form, operands, epilogue.values, epilogue.store).body
     return kernel.launch_script(body, form, sizes_of(context).clusters(form) * form.cluster)
 
@@ -127,7 +134,7 @@ def build(context: Context, config: Config) -> list[Launch]:
     """
     problem = Problem(context.group)
     graph = context.partition.graph
-    chosen = forms_of(context.group)
+    chosen = forms_of(context)
     kernels = {name: build_kernel(context, form, f"wgmma_{name}") for name, form in chosen.items()}
     one_half = all([m.dtype in HALVES for m in kernel.maps[2:]] == [True] for kernel in kernels.values())
     defer = one_half and not reads_residual(context, Dims(problem))
@@ -175,13 +182,15 @@ def without_losers(launches: list[Launch]) -> list[Launch]:
     return found
 
 
-def forms_of(group: Group) -> dict[str, Form]:
+def forms_of(context: Context) -> dict[str, Form]:
     """The forms for a group's operands, by name."""
-    left = operand(Problem(group).left, group)
+    group = context.group
+    problem = Problem(group)
+    left = operand(problem.left, group)
     assert left is not None
     dtype = operand_type(left)
     promoted = dtype.name in tensor_cores.FLOAT8 and group.float8_sums != "fast"
-    return forms(dtype.bytes, dtype.kind != "float", promoted)
+    return forms(dtype.bytes, dtype.kind != "float", promoted, fetched(context, Dims(problem)) is not None)
 
 
 _WEIGHTS = {"erf": 11, "tanh": 8, "sigmoid": 4, "exp": 8, "exp2": 6, "log": 12, "log1p": 20, "sin": 25, "cos": 25,
@@ -195,14 +204,31 @@ _VECTOR, _MATRIX = 1, 10
 def epilogue_instructions(context: Context) -> int:
     """What an epilogue issues or waits for, for each sum: the maps that the group computes of it, and what it reads."""
     own = context.partition.contents(context.group)[0]
-    columns = set(Problem(context.group).columns)
+    problem = Problem(context.group)
+    columns, brought = set(problem.columns), fetched(context, Dims(problem))
     maps = sum(_WEIGHTS.get(n.op, 1) for n in own if isinstance(n, Map) and context.group.holds(n))
-    return maps + sum(_VECTOR if set(n.dims) <= columns else _MATRIX for n in epilogue_reads(context))
+    reads = (_VECTOR if n is brought or set(n.dims) <= columns else _MATRIX for n in epilogue_reads(context))
+    return maps + sum(reads)
 
 
 def reads_residual(context: Context, dims: Dims) -> bool:
     """Whether an epilogue reads something for each sum."""
     return any(set(n.dims) >= {dims.row, dims.column} for n in epilogue_reads(context))
+
+
+def fetched(context: Context, dims: Dims) -> Tensor | None:
+    """What an epilogue reads for each sum, where TMA can bring it: one matrix of a half type, contiguous along the
+    columns, of which one result of a half type is computed.
+    """
+    if [n.dtype.name in HALVES for n in context.group.stored] != [True]:
+        return None
+    found = [n for n in epilogue_reads(context) if set(n.dims) >= {dims.row, dims.column}]
+    if len(found) != 1 or operand(found[0], context.group) is not found[0]:
+        return None
+    (node,) = found
+    known = {dims.row, dims.column, *dims.layers}
+    fits = operand_type(node).name in HALVES and node.dims[-1] == dims.column and set(node.dims) <= known
+    return node if fits and len(dims.layers_of(node.dims)) <= tensor_cores.MOST_LAYERS else None
 
 
 def epilogue_reads(context: Context) -> list[Tensor]:
@@ -220,6 +246,6 @@ SCHEDULE = Schedule(
     "allowed, on sm_90a; what TMA cannot read is left to others",
     knobs={"few_rows": (0, 8, 16, 32)},
     serves=lambda group, arch: tensor_cores.by_wgmma(group, arch),
-    default=lambda group, arch: {"few_rows": 32},
+    default=lambda group, arch: {"few_rows": 16},
     build=build,
 )

@@ -23,11 +23,11 @@ MATRIX = "stmatrix.sync.aligned.m8n8.x4.shared.b16"
 REGISTERS = 16
 """Of a thread, that hold a box."""
 
-Results = Callable[[Sequence[Expr], Sequence[Expr], Sequence[Expr], Expr], Sequence[Sequence[Expr]]]
+Results = Callable[[Sequence[Expr], Sequence[Expr], Sequence[Expr], Expr, Sequence[Expr]], Sequence[Sequence[Expr]]]
 """The results at two rows and two columns side by side, row after row, for each destination: of their sums, the layers,
-the rows and the first column."""
+the rows, the first column, and the words that TMA brought of what is read there, if it did: one a row."""
 Write = Callable[[Sequence[Expr], Sequence[Expr], Sequence[Expr], Expr], None]
-"""Stores the results; arguments as for `Results`."""
+"""Stores the results; arguments as for `Results`, without words."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +79,20 @@ class Boxes:
         self.matrix = self.lane // 16
 
     def pack(self, packed: Any, at: Expr, eight: Expr, values: Sequence[Sequence[Expr]]) -> None:
-        """Puts the results of eight columns of a patch (``eight`` of 8) into registers from ``at`` on."""
+        """Puts the results of eight columns (``eight`` of 8) into registers: those of a patch from ``at`` on, and those
+        of patches below it behind.
+        """
+        each = boxes_of_patch(self.destinations) * REGISTERS
         for destination, found in zip(self.destinations, values, strict=True):
-            if destination.half:
-                for i in range(2):
-                    both = hopper.pack(found[2 * i], found[2 * i + 1], destination.dtype)
-                    T.buffer_store(packed, both, [at + eight * 2 + i])
-            else:
-                for i in range(4):
-                    T.buffer_store(packed, T.reinterpret("uint32", found[i]), [at + eight * 4 + i])
+            for i in range(len(found) // 4):
+                first = at + i * each
+                if destination.half:
+                    for j in range(2):
+                        both = hopper.pack(found[4 * i + 2 * j], found[4 * i + 2 * j + 1], destination.dtype)
+                        T.buffer_store(packed, both, [first + eight * 2 + j])
+                else:
+                    for j in range(4):
+                        T.buffer_store(packed, T.reinterpret("uint32", found[4 * i + j]), [first + eight * 4 + j])
             at = at + destination.boxes * REGISTERS
 
     def send(
@@ -157,11 +162,21 @@ class Boxes:
     def _barrier(self) -> None:
         T.evaluate(T.ptx.bar.sync(T.Cast("uint32", 8 + self.me), T.uint32(WARPGROUP)))
 
+    def take(self, words: Any, at: Expr, number: Expr) -> None:
+        """Reads a patch of halves, which TMA brought into its box, into registers from ``at`` on, as `_fill_halves`
+        stores one: a warp what it overwrites itself.
+        """
+        for q in range(4):
+            T.evaluate(hopper.load_matrices(words, at + q * 4, self._sixteen(number * (BOX * BOX), q)))
+
+    def _sixteen(self, slot: Expr, q: int) -> Expr:
+        """Where 16 bytes of a row lie that a thread says the address of, of the columns from 16 q on."""
+        sixteen = T.bitwise_xor(q * 2 + self.matrix, self.lane % 8) * 8
+        return self.shared.ptr_to([self.me, slot + self.matrix_row * BOX + sixteen])
+
     def _fill_halves(self, packed: Any, at: Expr, slot: Expr) -> None:
         for q in range(4):
-            sixteen = T.bitwise_xor(q * 2 + self.matrix, self.lane % 8) * 8
-            to = self.shared.ptr_to([self.me, slot + self.matrix_row * BOX + sixteen])
-            T.evaluate(T.ptx[MATRIX](to, *[packed[at + q * 4 + i] for i in range(4)]))
+            T.evaluate(T.ptx[MATRIX](self._sixteen(slot, q), *[packed[at + q * 4 + i] for i in range(4)]))
 
     def _fill_floats(self, packed: Any, at: Expr, slot: Expr) -> None:
         for q in range(4):

@@ -15,7 +15,7 @@ from opsgen.schedules.common.segments import read_by_group
 
 from . import half_results
 from .tensor_cores import HALVES, Dims
-from .wgmma_memory import ScriptKernel
+from .wgmma_memory import Fetched, ScriptKernel
 
 
 class Epilogue:
@@ -24,8 +24,12 @@ class Epilogue:
     Past the end of the matrix positions are clamped: loads stay inside, and what they give is not stored.
     """
 
-    def __init__(self, kernel: ScriptKernel, node: Tensor, dims: Dims, wanted: Sequence[Tensor]) -> None:
+    def __init__(
+        self, kernel: ScriptKernel, node: Tensor, dims: Dims, wanted: Sequence[Tensor], fetched: str = ""
+    ) -> None:
         self.kernel = kernel
+        self.fetched = fetched
+        """The memory that TMA brings."""
         self.node = node
         self.dims = dims
         self.wanted = wanted
@@ -45,11 +49,13 @@ class Epilogue:
         if found is not None:
             self.fused.append(found)
 
+    def _outer(self, code: Code, layers: Sequence[Expr]) -> dict[str, Expr]:
+        return {d: code.bind(tirx.Cast("int64", x), d) for d, x in zip(self.dims.layers, layers, strict=True)}
+
     def _scopes(
-        self, code: Code, layers: Sequence[Expr], rows: Sequence[Expr], columns: Sequence[Expr], sums: Sequence[Expr]
+        self, code: Code, outer: dict[str, Expr], rows: Sequence[Expr], columns: Sequence[Expr], sums: Sequence[Expr]
     ) -> list[Scope]:
         """One for each sum. What depends on columns alone is computed once for both rows."""
-        outer = {d: code.bind(tirx.Cast("int64", x), d) for d, x in zip(self.dims.layers, layers, strict=True)}
         scope = Scope(self.kernel, code, outer)
         parts = self.kernel.group.segments
         if parts is not None and self.by_group:
@@ -68,18 +74,22 @@ class Epilogue:
         return scope
 
     def values(
-        self, sums: Sequence[Expr], layers: Sequence[Expr], rows: Sequence[Expr], column: Expr
+        self, sums: Sequence[Expr], layers: Sequence[Expr], rows: Sequence[Expr], column: Expr, words: Sequence[Expr]
     ) -> list[list[Expr]]:
         """The values in float32 (or int32), each at all positions; statements that they need go to the kernel under
-        construction."""
+        construction. ``words``: what TMA brought, of each row."""
         code = Code(scope="local")
         m, n = (tirx.Cast("int32", self.kernel.extent(d)) for d in (self.dims.row, self.dims.column))
         rows = [code.bind(tirx.Cast("int64", tirx.Min(r, m - 1)), "row") for r in rows]
         first = code.bind(tirx.Cast("int64", tirx.Min(column, n - 2)), "column")
         self.kernel.columns = (first, code.bind(first + i64(1), "column"))
-        scopes = self._scopes(code, layers, rows, self.kernel.columns, [code.bind(s) for s in sums])
+        outer = self._outer(code, layers)
+        if words:
+            place = {**{d: (x,) for d, x in outer.items()}, self.dims.row: rows}
+            self.kernel.fetched = Fetched(self.fetched, place, self.dims.row, words)
+        scopes = self._scopes(code, outer, rows, self.kernel.columns, [code.bind(s) for s in sums])
         found = [[s.value_in(node, int32 if node.dtype == int32 else float32) for s in scopes] for node in self.wanted]
-        self.kernel.columns = None
+        self.kernel.columns = self.kernel.fetched = None
         for statement in code.statements:
             T.add_to_parent(statement)
         return found
@@ -92,7 +102,7 @@ class Epilogue:
             row, at = rows[i // 2], column + i % 2
             with code.when(tirx.And(row < m, at < n)) as inside:
                 place, across = (inside.bind(tirx.Cast("int64", x)) for x in (row, at))
-                (scope,) = self._scopes(inside, layers, [place], [across], [inside.bind(total)])
+                (scope,) = self._scopes(inside, self._outer(inside, layers), [place], [across], [inside.bind(total)])
                 self.kernel.store_all(scope)
         for statement in code.statements:
             T.add_to_parent(statement)

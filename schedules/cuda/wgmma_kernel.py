@@ -71,6 +71,10 @@ class Operands:
     right_layers: tuple[int, ...] = ()
     residual: bool = False
     """Whether the epilogue reads something for each sum."""
+    fetched: Destination | None = None
+    """That, where TMA brings it into the boxes that the results leave from (`can_fetch`)."""
+    clipped: bool = False
+    """Whether the left operand's boxes have no more rows than there are."""
     runs: Runs | None = None
 
 
@@ -100,6 +104,13 @@ def deferred(form: Form, operands: Operands) -> bool:
     return form.can_wait and [d.half for d in operands.results] == [True] and not operands.residual
 
 
+def can_fetch(form: Form, results: Sequence[Destination]) -> bool:
+    """Whether what the epilogue reads of a half type for each sum can come by TMA: there is a box for each patch, which
+    nobody needs while the tile is multiplied.
+    """
+    return not form.split and form.slots >= form.patches and [d.half for d in results] == [True]
+
+
 def contraction(form: Form, operands: Operands, epilogue: Results, write: Write) -> Any:
     """The kernel's body. Parameters are its free variables.
 
@@ -115,8 +126,12 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
     count = form.accumulators
     by_tma = len(results) > 0
     defer = deferred(form, operands)
+    fetched: Any = operands.fetched
+    assert fetched is None or can_fetch(form, results)
     registers = boxes_of_patch(results) * REGISTERS  # that hold a patch's results
-    held = patches * registers if defer else max(registers, 1)
+    # Patches one below the other that are finished together: what depends on columns alone is computed once for them.
+    deep = high if own and boxes_of_patch(results) == 1 else 1
+    held = patches * registers if defer else max(deep * registers, 1)
     parts = 2 if defer else 1  # of a patch, whose loads are in flight together
     slots = slots_in_turn(form.slots, 1 if split else patches * boxes_of_patch(results))
     everyone = (1 << cluster) - 1
@@ -164,15 +179,21 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
             hopper.prefetch_map(left)
             hopper.prefetch_map(right)
             _prefetch([d.map for d in results])
+            if fetched is not None:
+                hopper.prefetch_map(fetched.map)
         pool = T.SMEMPool()
         s_left = pool.alloc((stages, rows * _LINE), "uint16", align=1024)
         s_right = pool.alloc((stages, columns * _LINE), "uint16", align=1024)
         s_result = pool.alloc((consumers, form.slots * BOX * BOX), "uint16", align=1024)
         full = TMABar(pool, stages, leader=tx == 0)
         empty = MBarrier(pool, stages, leader=tx == 0)
+        if fetched is not None:
+            landed = TMABar(pool, consumers, leader=tx == 0)
         pool.commit()
         full.init(1)
         empty.init(workers * cluster)
+        if fetched is not None:
+            landed.init(1)
         if cluster > 1:
             hopper.fence_init()
         T.ptx.fence.proxy.async_.shared__cta()
@@ -198,6 +219,8 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
         tile: T.int32 = block // together
         stage: T.int32 = 0
         phase: T.int32 = 0
+        # What lies below them in a stage is of no use, and neither are the sums of it.
+        left_rows: T.let[T.int32] = T.min(m, rows) if operands.clipped else rows
         row = T.alloc_local((1,), "int32")
         column = T.alloc_local((1,), "int32")
         at = T.alloc_local((max(dims, 1),), "int32")
@@ -267,7 +290,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                 for step in T.serial(k_mine):
                     k: T.let[T.int32] = k_first + step
                     empty.wait(stage, phase ^ 1)
-                    full.arrive(stage, form.stage_bytes)
+                    full.arrive(stage, (left_rows + columns) * 128)
                     bring(s_left, left, left_across, operands.left_layers, k, row[0], 0, rows, False)
                     bring(s_right, right, right_across, operands.right_layers, k, column[0], my_part, right_part,
                           multicast)  # fmt: skip
@@ -294,6 +317,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
             apart = T.alloc_local((count if promoted else 1,), "float32")
             sums = T.meta_var(apart if promoted else acc)
             packed = T.alloc_local((held,), "uint32")
+            brought = T.alloc_local((deep * REGISTERS if fetched is not None else 1,), "uint32")
             a0: T.uint64
             b0: T.uint64
             a = T.alloc_local((1,), "uint64")
@@ -354,17 +378,21 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
 
             @T.inline
             def finish(sums, first, down, across, into):
-                """The results of a patch, whose sums are from ``first`` on, packed into registers from ``into`` on."""
+                """The results of patches one below the other, whose sums are from ``first`` on, packed into registers
+                from ``into`` on."""
                 for part in T.unroll(parts):
                     T.cuda.warp_sync()  # loads stay behind it: ptxas would start those of all patches, and spill
                     for q in T.unroll(8 // parts):
                         eight = T.meta_var(part * (8 // parts) + q)
                         values = T.meta_var(
                             epilogue(
-                                [sums[first + eight * 4 + j] for j in range(4)],
+                                [sums[first + d * per_row + eight * 4 + j] for d in range(deep) for j in range(4)],
                                 [at[d] for d in range(dims)],
-                                [down + my_row, down + my_row + 8],
+                                [down + d * BOX + my_row + i * 8 for d in range(deep) for i in range(2)],
                                 across + my_column + eight * 8,
+                                []
+                                if fetched is None
+                                else [brought[d * REGISTERS + eight * 2 + i] for d in range(deep) for i in range(2)],
                             )
                         )
                         boxes.pack(packed, into, eight, values)
@@ -383,15 +411,44 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
             @T.inline
             def finish_all():
                 """Stores all patches of a tile."""
-                for patch in T.unroll(patches):
+                for several in T.unroll(patches // deep):
+                    patch = T.meta_var(several * deep)
                     first = T.meta_var(patch % high * per_row + patch // high * _PATCH)
                     down: T.let[T.int32] = row[0] + my_rows + patch % high * BOX
                     across: T.let[T.int32] = column[0] + patch // high * BOX
                     if by_tma:
+                        if fetched is not None:
+                            for d in T.unroll(deep):
+                                boxes.take(brought, d * REGISTERS, patch + d)
                         finish(sums, first, down, across, 0)
-                        boxes.send(patch, packed, 0, down, across, [at[d] for d in range(dims)], end)
+                        for d in T.unroll(deep):
+                            boxes.send(patch + d, packed, d * registers, down + d * BOX, across,
+                                       [at[e] for e in range(dims)], end)  # fmt: skip
                     else:
                         put(sums, first, down, across)
+
+            fetches: T.int32 = 0
+
+            @T.inline
+            def fetch():
+                """Starts to bring what the epilogue reads into the boxes, once the last tile's are stored."""
+                fetches = fetches + 1
+                if lead:
+                    T.ptx.cp.async_.bulk.wait_group.read(0)
+                    landed.arrive(me, patches * BOX * 128)
+                    for patch in T.unroll(patches):
+                        across: T.let[T.int32] = column[0] + patch // high * BOX
+                        down: T.let[T.int32] = row[0] + my_rows + patch % high * BOX
+                        place = T.meta_var([across, down, *[at[d] for d in fetched.layers]])
+                        copy(s_result.ptr_to([me, patch * (BOX * BOX)]), fetched.map, place, landed.ptr_to([me]),
+                             False)  # fmt: skip
+
+            @T.inline
+            def finish_tile():
+                """Stores all patches, when there is what they read."""
+                if fetched is not None:
+                    landed.wait(me, (fetches + 1) % 2)
+                finish_all()
 
             before: T.int32 = 0
 
@@ -440,6 +497,8 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                         T.ptx.bar.arrive(T.uint32(1), T.uint32(256))
                 while tile < total:
                     locate()
+                    if fetched is not None:
+                        fetch()
                     # In turns: a consumer several uses of a stage ahead would take an older phase for its own.
                     if consumers == 2:
                         T.ptx.bar.sync(T.Cast("uint32", 1 + me), T.uint32(256))
@@ -447,7 +506,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                     if consumers == 2:
                         T.ptx.bar.arrive(T.Cast("uint32", 2 - me), T.uint32(256))
                     last_step()
-                    finish_all()
+                    finish_tile()
                     if consumers == 2:
                         pass_over()
                     tile = tile + consumers * turn
@@ -516,6 +575,8 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                     locate()
                     clear()
                     step(0, 0)
+                    if fetched is not None:
+                        fetch()
                     for patch in T.unroll(1, patches):
                         if patch < k_tiles:
                             step(patch, patch)
@@ -540,7 +601,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                         _assign(last, [at[d] for d in range(dims)])
                         stored = 0
                     else:
-                        finish_all()
+                        finish_tile()
                     tile = tile + turn
                 if defer:
                     if stored == 0:

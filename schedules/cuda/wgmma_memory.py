@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,26 +50,51 @@ class _Pairs(Memory):
     """Which two columns are computed, where it is two."""
     taken: Callable[[], None] = lambda: None
     """Told of each load of a pair."""
+    brought: Callable[[Mapping[str, Expr]], Expr | None] = lambda coords: None
+    """The word of both columns at a position, where TMA brought it."""
 
     def load(self, coords: Mapping[str, Expr]) -> Expr:
         pair = self.pair()
         if pair is None or all(coords[self.column] is not c for c in pair):
             return super().load(coords)
-        self.taken()
         first, second = pair
         upper = coords[self.column] is second
+        word = self.brought(coords)
+        if word is not None:
+            return self._half(word, upper)
+        self.taken()
         # A shift: a division of a signed number by 2 takes three instructions.
         place = tirx.BufferLoad(self.words, [self.offset({**coords, self.column: first}) >> i64(1)])
         if self.dtype.name == "float32":
             both = hopper.load_pair(T.address_of(place))
             one = tirx.Cast("uint32", both >> tirx.IntImm("uint64", 32) if upper else both)
             return tirx.reinterpret("float32", one)
-        word = hopper.load_word(T.address_of(place))
+        return self._half(hopper.load_word(T.address_of(place)), upper)
+
+    def _half(self, word: Expr, upper: bool) -> Expr:
+        """One of the two of a word, as float32."""
         sixteen = tirx.IntImm("uint32", 16)
         if self.dtype.name == "bfloat16":
             return tirx.reinterpret("float32", word & tirx.IntImm("uint32", 0xFFFF0000) if upper else word << sixteen)
         half = tirx.Cast("uint16", word >> sixteen if upper else word)
         return tirx.Cast("float32", tirx.reinterpret("float16", half))
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What TMA brought of a memory: at each of some rows the word of the two columns that are computed."""
+
+    memory: str
+    place: Mapping[str, Sequence[Expr]]
+    """The positions that are computed: one of a layer, those rows of ``row``."""
+    row: str
+    words: Sequence[Expr]
+
+    def word(self, memory: str, dims: Sequence[str], coords: Mapping[str, Expr]) -> Expr | None:
+        """The word at a position, if it is one of those."""
+        if memory != self.memory or any(all(coords[d] is not x for x in self.place[d]) for d in dims):
+            return None
+        return next(w for x, w in zip(self.place[self.row], self.words, strict=True) if coords[self.row] is x)
 
 
 class ScriptKernel(DeviceKernel):
@@ -80,6 +105,8 @@ class ScriptKernel(DeviceKernel):
         self.column_dim = column_dim
         self.columns: tuple[Expr, Expr] | None = None
         """The two that are computed, while they are."""
+        self.fetched: Fetched | None = None
+        """What TMA brought for the sums that are computed, while they are."""
         self.aligned: dict[Param, int] = {}
         """Addresses and strides of what is read in pairs or by TMA, and the bytes of which they must be multiples."""
         self.maps: list[TensorMap] = []
@@ -108,19 +135,30 @@ class ScriptKernel(DeviceKernel):
                 if kind != "workspace":
                     self.aligned[param] = 2 * dtype.bytes
 
-        pairs = _Pairs(name, dims, dtype, memory.buffer, memory.strides, words, dims[-1], lambda: self.columns, taken)
+        def brought(coords: Mapping[str, Expr]) -> Expr | None:
+            return self.fetched.word(name, dims[:-1], coords) if self.fetched is not None else None
+
+        pairs = _Pairs(
+            name, dims, dtype, memory.buffer, memory.strides, words, dims[-1], lambda: self.columns, taken, brought
+        )
         self._memory[kind, name] = pairs
         return pairs
 
+    def stored_in(self, node: Tensor) -> str:
+        """The name of the memory that a parameter, or what another group stores, is in."""
+        return node.name if isinstance(node, Input) else self._stored(node).name
+
     # -- tensor maps ---------------------------------------------------------------------------------------------------
-    def operand_map(self, name: str, node: Tensor, dims: Dims, matrix: tuple[str, str], box: tuple[int, int]) -> Any:
+    def operand_map(
+        self, name: str, node: Tensor, dims: Dims, matrix: tuple[str, str], box: tuple[int, int], clipped: bool = False
+    ) -> Any:
         """The map of an operand. ``matrix``: its two dims, and ``box`` along them; innermost comes the one that is
         contiguous."""
         if isinstance(node, Input):
-            return self._map(name, Param("input", node.name), node.dims, _moved(node.dtype), dims, matrix, box)
+            return self._map(name, Param("input", node.name), node.dims, _moved(node.dtype), dims, matrix, box, clipped)
         memory = self._stored(node)
         kind = next(kind for (kind, _), m in self._memory.items() if m is memory)
-        return self._map(name, Param(kind, memory.name), memory.dims, _moved(memory.dtype), dims, matrix, box)
+        return self._map(name, Param(kind, memory.name), memory.dims, _moved(memory.dtype), dims, matrix, box, clipped)
 
     def _map(
         self,
@@ -131,6 +169,7 @@ class ScriptKernel(DeviceKernel):
         dims: Dims,
         matrix: tuple[str, str],
         box: tuple[int, int],
+        clipped: bool = False,
     ) -> Any:
         inner, outer = matrix
         if its[-1] != inner:
@@ -138,7 +177,7 @@ class ScriptKernel(DeviceKernel):
         order = (inner, outer, *(dims.layers[i] for i in dims.layers_of(its)))
         strides = tuple(self._stride(memory, its, d) for d in order[1:])
         extents = tuple(self.graph.extent(d) for d in order)
-        self.maps.append(TensorMap(name, memory, dtype, extents, strides, (*box, *(1 for _ in order[2:]))))
+        self.maps.append(TensorMap(name, memory, dtype, extents, strides, (*box, *(1 for _ in order[2:])), clipped))
         return self._param(Param("tensor_map", name), f"{name}_map", _TENSOR_MAP)
 
     def _stride(self, memory: Param, its: tuple[str, ...], dim: str) -> Param | Extent:
