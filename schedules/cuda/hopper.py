@@ -183,7 +183,7 @@ def store_words(address: Expr, first: Expr, second: Expr) -> Any:
     return T.cuda.func_call("og_store_words", address, first, second, source_code=_STORE_WORDS)
 
 
-def load_matrices(words: Any, at: Expr, address: Expr) -> Any:
+def load_matrices(words: Any, at: int, address: Expr) -> Any:
     """Four 8×8 matrices of halves from shared memory into four registers of a buffer, as stmatrix stores them."""
     return T.cuda.func_call("og_load_matrices", T.address_of(words[at]), address, source_code=_LOAD_MATRICES)
 

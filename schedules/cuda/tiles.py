@@ -113,18 +113,20 @@ SHARED = Form(128, 256, stages=4, band=16, cluster=2)
 where rows begin in the middle of lines 1.04 to 1.05 (3000×11000×4104, 16000×4000×1000; 0.80 and 0.84 without the
 pair)."""
 ALTERNATING = Form(128, 128, stages=5, own=True, slots=4)
-"""With an epilogue at 16384×4096×1024: bias 1.07, bias and residual 1.23, GELU 1.36 to 1.38, with tanh 1.38 (to eager
-torch); float32 results 1.17 there and 1.00 at 4096³ (to torch.mm with out_dtype)."""
+"""With an epilogue at 16384×4096×1024: bias 1.07, bias and residual 1.45 (1.22 where each thread loads what it needs of
+the residual), GELU 1.39, with tanh 1.41 (to eager torch); float32 results 1.17 there and 1.00 at 4096³ (to torch.mm
+with out_dtype). Not better with GELU: 64×256 in pairs 1.29 and 1.30, 128×192 in pairs 1.29, six stages 1.36."""
 ALTERNATING_PAIR = replace(ALTERNATING, cluster=2)
-"""Bias and residual at 16000×4000×1000: 1.08 (0.83 without the pair)."""
+"""Bias and residual at 16000×4000×1000: 1.08 (0.83 without the pair); 0.98 at 4000×4104×4160 (0.87)."""
 SMALL = Form(64, 128, stages=8, own=True, consumers=1, cluster=2)
-"""0.97 to 1.03 at 1000³, 1.00 at 768³ and 500×2000×2000, 0.92 at 256×4096×14336, 0.82 at 128×4096×4096."""
+"""0.97 to 1.03 at 1000³, 1.00 at 768³ and 500×2000×2000, 0.92 at 256×4096×14336."""
 SMALL_ALONE = replace(SMALL, cluster=1)
 """1.04 at 128×4096×4096 (0.94 in pairs), 1.21 at 256×4096×4096 (1.00), 0.97 at 32×14336×4096, 1.01 at 64×14336×4096."""
 SPLIT = Form(64, 64, stages=6, consumers=1, split=True, slots=1)
 """0.81 to 1.05 at 512×512×4096 (0.73 to 0.77 with SMALL)."""
 FETCHING = replace(SHARED, stages=3, slots=4)
-"""SHARED for what the epilogue reads for each sum, with boxes for that."""
+"""SHARED for what the epilogue reads for each sum, with boxes for that. Bias and residual: 1.26 at 16300×4040×1048,
+1.14 at 8000×4104×1160, 1.27 at 12345×3000×1000 (1.12, 1.11, 1.12 by pairs of ALTERNATING), 1.30 at 16384×4096×1024."""
 
 FORMS = {
     "shared": SHARED,

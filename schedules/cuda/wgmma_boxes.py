@@ -162,12 +162,12 @@ class Boxes:
     def _barrier(self) -> None:
         T.evaluate(T.ptx.bar.sync(T.Cast("uint32", 8 + self.me), T.uint32(WARPGROUP)))
 
-    def take(self, words: Any, at: Expr, number: Expr) -> None:
-        """Reads a patch of halves, which TMA brought into its box, into registers from ``at`` on, as `_fill_halves`
-        stores one: a warp what it overwrites itself.
+    def take(self, words: Any, number: Expr) -> None:
+        """Reads a patch of halves, which TMA brought into its box, as `_fill_halves` stores one: a warp what it
+        overwrites itself.
         """
         for q in range(4):
-            T.evaluate(hopper.load_matrices(words, at + q * 4, self._sixteen(number * (BOX * BOX), q)))
+            T.evaluate(hopper.load_matrices(words, q * 4, self._sixteen(number * (BOX * BOX), q)))
 
     def _sixteen(self, slot: Expr, q: int) -> Expr:
         """Where 16 bytes of a row lie that a thread says the address of, of the columns from 16 q on."""

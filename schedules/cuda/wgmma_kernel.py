@@ -130,7 +130,8 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
     assert fetched is None or can_fetch(form, results)
     registers = boxes_of_patch(results) * REGISTERS  # that hold a patch's results
     # Patches one below the other that are finished together: what depends on columns alone is computed once for them.
-    deep = high if own and boxes_of_patch(results) == 1 else 1
+    # With what TMA brought they would take more registers than there are.
+    deep = high if own and fetched is None and boxes_of_patch(results) == 1 else 1
     held = patches * registers if defer else max(deep * registers, 1)
     parts = 2 if defer else 1  # of a patch, whose loads are in flight together
     slots = slots_in_turn(form.slots, 1 if split else patches * boxes_of_patch(results))
@@ -317,7 +318,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
             apart = T.alloc_local((count if promoted else 1,), "float32")
             sums = T.meta_var(apart if promoted else acc)
             packed = T.alloc_local((held,), "uint32")
-            brought = T.alloc_local((deep * REGISTERS if fetched is not None else 1,), "uint32")
+            brought = T.alloc_local((REGISTERS if fetched is not None else 1,), "uint32")
             a0: T.uint64
             b0: T.uint64
             a = T.alloc_local((1,), "uint64")
@@ -390,9 +391,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                                 [at[d] for d in range(dims)],
                                 [down + d * BOX + my_row + i * 8 for d in range(deep) for i in range(2)],
                                 across + my_column + eight * 8,
-                                []
-                                if fetched is None
-                                else [brought[d * REGISTERS + eight * 2 + i] for d in range(deep) for i in range(2)],
+                                [brought[eight * 2 + i] for i in range(2 if fetched is not None else 0)],
                             )
                         )
                         boxes.pack(packed, into, eight, values)
@@ -418,8 +417,7 @@ def contraction(form: Form, operands: Operands, epilogue: Results, write: Write)
                     across: T.let[T.int32] = column[0] + patch // high * BOX
                     if by_tma:
                         if fetched is not None:
-                            for d in T.unroll(deep):
-                                boxes.take(brought, d * REGISTERS, patch + d)
+                            boxes.take(brought, patch)
                         finish(sums, first, down, across, 0)
                         for d in T.unroll(deep):
                             boxes.send(patch + d, packed, d * registers, down + d * BOX, across,

@@ -206,14 +206,15 @@ def test_results_that_tma_cannot_store_leave_one_by_one() -> None:
     }  # fmt: skip
 
 
-def test_only_what_is_read_in_vectors_must_be_aligned() -> None:
-    launch = next(x for x in plan_of(RESIDUAL).launches if x.maps)
+@pytest.mark.parametrize(("kernel", "residual"), [("wgmma_alternating", 16), ("wgmma_split", 4)])  # by TMA; in pairs
+def test_only_what_is_read_in_vectors_must_be_aligned(kernel: str, residual: int) -> None:
+    launch = next(x for x in plan_of(RESIDUAL).launches if x.name.endswith(kernel))
     assert {(p.kind, p.name): n for p, n in launch.aligned if not p.dim} == {
         ("input", "x"): 16,
         ("input", "weight"): 16,
         ("result", "out"): 16,
         ("input", "bias"): 4,
-        ("input", "residual"): 4,
+        ("input", "residual"): residual,
     }
 
 
@@ -348,8 +349,8 @@ def test_launchers_tell_tma_what_a_call_brings(nvcc: Any, tmp_path: Path) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "33 8 8 wgmma_small 2 2 True",
-        "129 264 72 wgmma_small 12 2 True",  # rows further apart than they are long
+        "33 8 8 wgmma_small_alone 1 1 True",
+        "129 264 72 wgmma_small_alone 9 1 True",  # rows further apart than they are long
         "300 130 64 wgmma_loose 6 1 False",  # rows of the result are not multiples of 16 bytes
         "65 64 20 mma_unaligned 1 1 False",
         "1 8 8 few_rows_8 1 1 False",
