@@ -40,7 +40,7 @@ _MMA = (
     few_rows_mma.Form(tiles=8, chunks=2, resident=1),
 )
 """The last is for what no other kernel on tensor cores takes. H200, bfloat16, 48 rows: 30 µs at 4096×4096 (tiles of
-float32 364, wgmma 22), 90 at 14336×4096 (467, 52).
+float32 364, wgmma 16), 90 at 14336×4096 (467, 34).
 """
 _MMA_OF_SMALL = (
     few_rows_mma.Form(tiles=1),
