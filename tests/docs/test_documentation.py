@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +19,18 @@ LANGUAGES = {"python", "console", "text", "sh", "{toctree}", "{eval-rst}"}
 """Of blocks. What is shown in another one would not run; "sh" is for what would install something, and
 "json …" is what tests/cli/test_json.py holds commands to."""
 
+SLOW = ("docs/numerics.md", "docs/adding-an-op.md")
+
 
 def text_of(page: str) -> str:
     return (ROOT / page).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(steps(text_of(page)))])
+def marked(page: str) -> Any:
+    return pytest.param(page, marks=pytest.mark.slow) if page in SLOW else page
+
+
+@pytest.mark.parametrize("page", [marked(page) for page in PAGES if any(steps(text_of(page)))])
 def test_what_a_page_shows(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with np.printoptions():  # as they were, behind a page that sets them
