@@ -59,3 +59,17 @@ def test_what_is_shown() -> None:
 def test_each_public_name_says_what_it_is() -> None:
     values = {name: getattr(og, name) for name in og.__all__}
     assert not [name for name, value in values.items() if callable(value) and not (value.__doc__ or "").strip()]
+
+
+def unknown(text: str) -> set[str]:
+    """The names that a page writes as ``og.name`` and that opsgen does not have."""
+    return {name for name in re.findall(r"\bog\.([A-Za-z_]\w*)", text) if not hasattr(og, name)}
+
+
+def test_names_that_pages_mention_are_there() -> None:
+    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        assert not unknown(path.read_text(encoding="utf-8")), path
+
+
+def test_a_name_that_is_not_there_is_found() -> None:
+    assert unknown("`og.sum`, `og.summ(x)` and og.errors") == {"summ"}
