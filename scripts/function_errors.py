@@ -49,7 +49,9 @@ loses none (`schedules/cuda/half_forms.py`).
 
 In float32, elementary functions on x86 are polynomials on reduced ranges (`opsgen/lowering/vector_math.py`; with
 AVX-512 `schedules/x86/elementary.py`), and on GPUs CUDA's own accurate ones. Where a result is rounded to a half type
-at once, GPUs use shorter ones. Square roots and divisions are correctly rounded.
+at once, GPUs use shorter ones, which flush what lies below 2⁻¹²⁶ to 0: of bfloat16, whose smallest numbers are such,
+exp and sigmoid are up to 109 ulp off there, and SiLU and GELU give 0 where the right result is about 10⁻³⁸. Square
+roots and divisions are correctly rounded.
 
 Of half types any function can be a table of its 65536 results too: the op `table_lookup`. It is exact to half an ulp
 whatever the function is, and costs the same for all of them. GELU of 2²⁰ elements took, in ns of CPU time an element

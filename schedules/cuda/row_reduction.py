@@ -2,14 +2,15 @@
 
 Rows over one dim are held in registers, by kernels for rows of several lengths and alignments, of which a call's dims
 and addresses choose one (held_rows.py). Longer rows, and rows over several dims, are read once for each pass: few by
-many blocks each (split_rows.py), others by one (long_rows.py). Where operands are contiguous along a result dim
-instead, it is columns that are reduced (columns.py).
+many blocks each (split_rows.py), others by one (long_rows.py), and so are rows of very many passes. Where operands are
+contiguous along a result dim instead, it is columns that are reduced (columns.py).
 """
 
 from __future__ import annotations
 
 from opsgen.analysis import cost
 from opsgen.lowering.kernel import Launch
+from opsgen.schedules.common.reductions import plan_passes
 from opsgen.schedules.common.schedule import Config, Context, Schedule
 from opsgen.schedules.common.search import searches
 from opsgen.targets.cuda import WARP
@@ -21,6 +22,10 @@ from .kernels import DeviceKernel
 from .long_rows import LongRows
 from .row_forms import Operands, forms
 from .split_rows import PART, split
+
+_MOST_PASSES = 12
+"""Kernels that hold a row unroll every pass, and those of a split row are one for each pass, with all that the passes
+before it found: of the 65 passes of a search over bits, nvcc took more than a quarter of an hour."""
 
 
 def build(context: Context, config: Config) -> list[Launch]:
@@ -39,6 +44,8 @@ def build(context: Context, config: Config) -> list[Launch]:
 def _held(context: Context, config: Config, choice: str) -> list[Launch]:
     """Kernels for rows that fit into registers, in the order in which they are tried; and for few that do not."""
     graph, group = context.partition.graph, context.group
+    if len(plan_passes(DeviceKernel(context, "trial", WARP), group)) > _MOST_PASSES:
+        return []
     length, rows = (cost.elements(graph, dims) for dims in (group.over, group.space))
     operands = Operands(DeviceKernel(context, "trial", WARP), group, config)
     found: list[Launch] = []

@@ -4,6 +4,7 @@ A token other than the reference's is right only where rounding explains it: sum
 of top_p and u may be off by SLACK, and the token has to be the reference's for some such shift.
 """
 
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -12,10 +13,14 @@ import pytest
 from numpy.typing import NDArray
 
 import opsgen as og
+from opsgen.compiler.plan import make_plan
+from opsgen.compiler.problem import enumerate_problems
 from opsgen.ops import sample_logits
 from opsgen.ops._philox import uniform
 from opsgen.ops.sample_logits import kept_tokens
 from opsgen.runtime.host import host_levels
+from opsgen.targets.names import parse
+from tests.cuda import emulated
 
 SLACK = 2.0**-18
 FILTERS = ("temperature", "top_k", "top_p", "min_p")
@@ -139,3 +144,18 @@ def test_avx2_and_avx512_agree() -> None:
     given = {n: v for n, v in filters(rng, (300,), 1000).items() if n in ("temperature", "top_p")}
     for arch in ("avx2", "avx512"):
         check(og.compile(item, target=f"x86/{arch}"), x, 1, 2, **given)
+
+
+def test_emulated_cuda(tmp_path: Path) -> None:
+    """And that its many passes do not make many kernels."""
+    with emulated.on_cpu():
+        emulated.pretend(capability=80)
+        lib = emulated.compile([og.variant(sample_logits, absent=["min_p"])], tmp_path, dtypes=["bfloat16"])
+        rng = np.random.default_rng(4)
+        for shape in ((3, 2), (5, 257), (2, 1031)):
+            x = (rng.standard_normal(shape) * 2).astype(ml_dtypes.bfloat16)
+            given = {n: v for n, v in filters(rng, shape[:-1], shape[-1]).items() if n != "min_p"}
+            check(lib, x, 7, 8, **given)
+    (problem,) = enumerate_problems([og.variant(sample_logits, absent=[])], ["float32"], {})
+    launches = make_plan(problem, parse(["cuda/sm_90a"])[0]).launches
+    assert len(launches) < 30
