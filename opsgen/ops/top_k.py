@@ -10,6 +10,7 @@ kernel, in which a router's row (256 experts) stays in registers or in the cache
 (50 of 128256), the maxima of blocks of 64 say which k blocks to look at: one pass over the row. The k largest of the
 blocks, and then of the elements in them, are what lies above the k-th largest, which is found bit by bit by counting.
 So the work grows with the length of a row, with k, and with k² only where the k are sorted.
+Many short rows with k above 16 are what this form is not for: it looks at 64 · k elements, however short a row is.
 """
 
 from typing import Any
