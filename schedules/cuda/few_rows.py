@@ -61,6 +61,8 @@ def _forms(context: Context, problem: Problem, most: int) -> list[Form]:
             found = tuple(replace(f, resident=1) if f.rows == 32 else f for f in found)
     elif FewRowsThreads.serves(context, problem):
         found = _WIDE_THREADS if compute_type(problem.node.dtype).name == "float64" else _THREADS
+        if problem.batch:  # whose positions take registers, too: with three blocks, four rows spill
+            found = tuple(replace(f, resident=min(f.resident, 2)) for f in found)
     return [f for f in found if f.rows <= most]
 
 
