@@ -17,7 +17,7 @@ from .conftest import ROOT, Command
 
 OFFERED = {  # what is typed, and what is offered; files are those of the folder
     "opsgen comp": {"compile", "completion"},
-    "opsgen compile rms": {"rms_norm"},
+    "opsgen compile rms": {name for name in all_ops() if name.startswith("rms")},
     "opsgen compile rms_norm -o x.so --target cuda/sm_8": {"cuda/sm_80", "cuda/sm_86", "cuda/sm_89"},
     "opsgen inspect gelu --stage as": {"asm"},
     "opsgen inspect gelu --dtype bf": {"bfloat16"},
