@@ -15,6 +15,7 @@ from opsgen.lowering.statements import Code, Expr, add, ceildiv, constant, i64, 
 from opsgen.lowering.to_tir import Scope
 from opsgen.schedules.common.positions import product_of
 from opsgen.schedules.common.scatters import at_source, destination
+from opsgen.targets.cuda import WARP
 
 from .kernels import DeviceKernel, strided, synchronize
 from .scan_team import ScanTeam
@@ -112,7 +113,9 @@ class Sources:
         inclusive = team.warp_scan(code, own, tirx.Add)
         warp = team.of(code, inclusive, i64(31))
         earlier, whole = team.across(code, warp, zero, tirx.Add, window & i64(1), "hits")
-        # The barrier in `across` is behind the last use of what was found in the window before.
+        # The barrier in `across` is behind the last use of what was found in the window before. One warp has none there.
+        if self.kernel.threads == WARP:
+            synchronize(code)
         with code.when(tirx.NE(own, zero)) as one:
             one.store(self.sorted, number, tirx.Cast("int64", earlier + inclusive - own))
         synchronize(code)
