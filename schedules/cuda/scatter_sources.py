@@ -113,7 +113,8 @@ class Sources:
         inclusive = team.warp_scan(code, own, tirx.Add)
         warp = team.of(code, inclusive, i64(31))
         earlier, whole = team.across(code, warp, zero, tirx.Add, window & i64(1), "hits")
-        # The barrier in `across` is behind the last use of what was found in the window before. One warp has none there.
+        # The barrier in `across` is behind the last use of what was found in the window before; a single
+        # warp has none there.
         if self.kernel.threads == WARP:
             synchronize(code)
         with code.when(tirx.NE(own, zero)) as one:
