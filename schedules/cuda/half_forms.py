@@ -2,13 +2,14 @@
 
 Each stays within 2^-17 of its value, which a rounding to 11 bits or fewer does not show. They stand in
 templates/cuda/prelude.cuh. Sums of one and a tanh or an erf, which is what GELU has of them, are computed as one
-function: unlike the sum, it loses no digit where it is small.
+function: unlike the sum, it loses no digit where it is small. So is the product of a value and one plus its own erf.
 
     e^x = 2^(x log2 e): the product's rounding and the constant's make |x| 1.22 · 2^-24, which is 2^-17.2 where e^x is
         the least or the largest normal float32, and the instruction adds 2^-22; smaller results are 0
     1 + tanh(u) = 2 / (1 + e^-2u)
     1 + erf(u)  = erfc(-u);  erfc(z) = t (c0 + c1 t + … + c5 t^5) e^-z²,  t = 1 / (1 + p z),  z ≥ 0, fitted for the
         relative error over 0 ≤ z ≤ 9 (least squares, reweighted until the largest error was least: 3.7e-6)
+    k y (1 + erf(c y)) = 2k max(y, 0) - k |y| erfc(c |y|)
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from opsgen.dsl.dtypes import compute_type
 from opsgen.dsl.tensor import Const, Map, Reduce, Tensor
 from opsgen.lowering.kernel import Kernel
 from opsgen.lowering.vector_math import Function
+
+from .gates import gate
+from .gates import one_plus as one_plus_of
 
 HALVES = ("float16", "bfloat16")
 
@@ -36,14 +40,26 @@ _SUMS: dict[str, Function] = {
 }
 
 
+def gated(node: Tensor) -> tuple[Tensor, Function] | None:
+    """Of a product of a value and one plus its own erf: the value, and the form."""
+    found = gate(node) if _narrow(node) else None
+    if found is None or found.function != "erf" or found.inner is not found.value:
+        return None
+    if found.scale <= 0 or found.factor <= 0:
+        return None
+    numbers = [tirx.FloatImm("float32", x) for x in (found.factor, found.scale)]
+    return found.value, lambda x, bind: tirx.call_pure_extern("float32", "opsgen_half_gated_erf", x, *numbers)
+
+
+def _narrow(node: Tensor) -> bool:
+    """Whether a node is computed in float32."""
+    return node.dtype.kind == "float" and node.dtype.bytes <= 4
+
+
 def one_plus(node: Tensor) -> tuple[Tensor, Function] | None:
     """Of a sum of one and a function that has a form of its own with it: the function's argument, and the form."""
-    if not isinstance(node, Map) or node.op != "add" or node.dtype.kind != "float" or node.dtype.bytes > 4:
-        return None
-    for one, other in (node.args, node.args[::-1]):
-        if isinstance(one, Const) and one.value == 1 and isinstance(other, Map) and other.op in _SUMS:
-            return other.args[0], _SUMS[other.op]
-    return None
+    found = one_plus_of(node) if _narrow(node) else None
+    return None if found is None else (found.args[0], _SUMS[found.op])
 
 
 def use(kernel: Kernel) -> None:
@@ -53,7 +69,7 @@ def use(kernel: Kernel) -> None:
     if not places or any(m.dtype.name not in HALVES for m in places):
         return
     for node in _forgiving(kernel, stored):
-        form = one_plus(node)
+        form = gated(node) or one_plus(node)
         if form is not None:
             kernel.forms[id(node)] = form
         elif isinstance(node, Map) and node.op in _FUNCTIONS and compute_type(node.dtype).name == "float32":

@@ -27,6 +27,7 @@ from opsgen.lowering.statements import Expr
 from opsgen.lowering.to_tir import Held, Scope
 from opsgen.lowering.vector_math import Function
 
+from .gates import gate, one_plus
 from .hopper import device_function
 
 _LOG2_E = 1.4426950408889634
@@ -161,7 +162,7 @@ def fused(node: Tensor, dtype: str) -> Fused | None:
         return None
     if node.op == "mul":
         return _gated(node, dtype)
-    found = _one_plus(node)
+    found = one_plus(node)
     return (
         None
         if found is None
@@ -169,44 +170,19 @@ def fused(node: Tensor, dtype: str) -> Fused | None:
     )
 
 
-def _one_plus(node: Tensor) -> Map | None:
-    """Of a sum of one and a tanh or an erf: the latter."""
-    if isinstance(node, Map) and node.op == "add":
-        for one, other in (node.args, node.args[::-1]):
-            if isinstance(one, Const) and one.value == 1 and isinstance(other, Map) and other.op in ("tanh", "erf"):
-                return other
-    return None
-
-
 def _gated(node: Map, dtype: str) -> Fused | None:
     """k y (1 + f(u)), f erf or tanh."""
-    k, factors = _factors(node)
-    sums = [_one_plus(f) for f in factors]
-    if len(factors) != 2 or (sums[0] is None) == (sums[1] is None):
+    found = gate(node)
+    if found is None:
         return None
-    y, function = (factors[1], sums[0]) if sums[0] is not None else (factors[0], sums[1])
-    assert function is not None
-    c, inner = _factors(function.args[0])
-    if function.op == "erf":
-        if len(inner) != 1 or inner[0] is not y or c <= 0 or k <= 0:
-            return None
-        return Fused(node, (y,), _call(_times_one_plus_erf(k, c, dtype)))
-    terms = polynomial(function.args[0], y)
+    k, y, c = found.factor, found.value, found.scale
+    if found.function == "erf":
+        whole = found.inner is y and c > 0 and k > 0
+        return Fused(node, (y,), _call(_times_one_plus_erf(k, c, dtype))) if whole else None
+    terms = polynomial(found.argument, y)
     if terms is not None and not any(terms[::2]) and any(terms):
         return Fused(node, (y,), _call(_times_one_plus_tanh_of(k, terms[1::2])))
-    if len(inner) != 1:
-        c, inner = 1.0, [function.args[0]]
-    return Fused(node, (y, inner[0]), _call(_times_one_plus_tanh(k, c)))
-
-
-def _factors(node: Tensor) -> tuple[float, list[Tensor]]:
-    """A product's constant, and its other factors."""
-    if isinstance(node, Const):
-        return float(node.value), []
-    if not isinstance(node, Map) or node.op != "mul":
-        return 1.0, [node]
-    (a, left), (b, right) = (_factors(x) for x in node.args)
-    return a * b, left + right
+    return Fused(node, (y, found.inner), _call(_times_one_plus_tanh(k, c)))
 
 
 _DEGREE = 5

@@ -119,6 +119,19 @@ __device__ __forceinline__ float opsgen_half_one_plus_erf(float u) {
   return u < 0.0f ? y : 2.0f - y;
 }
 
+// k y (1 + erf(c y)) for positive k and c. Of y = infinity the limit keeps 0 times infinity out; of a NaN and 0 the
+// larger is NaN.
+__device__ __forceinline__ float opsgen_half_gated_erf(float y, float k, float c) {
+  float large, z = fminf(y, 3.0e38f);
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(large) : "f"(y), "f"(0.0f));
+  float e = opsgen_power_of_two(z * z * (c * c * -1.4426950408889634f));
+  float t = opsgen_reciprocal(fmaf(fabsf(z), c * 0.435f, 1.0f));
+  float p = fmaf(k * -0.15173389079134475f, t, k * 0.38379934898289786f);
+  p = fmaf(fmaf(fmaf(fmaf(p, t, k * 0.010134484165087249f), t, k * 0.2748430266520236f), t, k * 0.23699752016997966f), t,
+           k * 0.24595586125612898f);
+  return fmaf(-fabsf(z), p * (t * e), 2.0f * k * large);
+}
+
 // Moves 16, 8, 4, 2 or 1 bytes at once, or sets them to zero; addresses are multiples of that. (By memcpy: through pointers to vectors,
 // nvcc 13.0 leaves arrays of narrower elements on the stack.)
 #define OPSGEN_MOVE(bytes)                                                                            \
@@ -132,18 +145,39 @@ OPSGEN_MOVE(4)
 OPSGEN_MOVE(2)
 OPSGEN_MOVE(1)
 
-// The same for an address in device memory that is a multiple of the `element` alone: in one move where it can be. Loads
-// and stores, of no more than 16 bytes.
+// The same for an address in device memory that is a multiple of the `element` alone, no more than 16 bytes. `across`
+// loads the two aligned pieces that the bytes lie in, both of which have some of them: there is no branch, behind which
+// the loads of one strip would wait for those of another.
+template <int bytes, int element>
+__device__ __forceinline__ void opsgen_load_across(void* to, const void* from) {
+  if constexpr (bytes % 4 == 0 && element <= 4) {
+    constexpr int count = bytes / 4;
+    uint words[2 * count];
+    uint64_t at = reinterpret_cast<uint64_t>(from);
+    uint past = static_cast<uint>(at) % bytes;
+    const char* piece = static_cast<const char*>(from) - past;
+    memcpy(words, __builtin_assume_aligned(piece, bytes), bytes);
+    memcpy(words + count, __builtin_assume_aligned(piece + (past ? bytes : 0), bytes), bytes);
+    _Pragma("unroll") for (int step = count / 2; step >= 1; step /= 2) {
+      bool shift = past / 4 & step;
+      _Pragma("unroll") for (int i = 0; i + step < 2 * count; ++i) words[i] = shift ? words[i + step] : words[i];
+    }
+    if constexpr (element < 4) {
+      _Pragma("unroll") for (int i = 0; i < count; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], past % 4 * 8);
+    }
+    memcpy(to, words, bytes);
+  } else {
+    _Pragma("unroll") for (int i = 0; i < bytes; i += element)
+      memcpy(static_cast<char*>(to) + i, __builtin_assume_aligned(static_cast<const char*>(from) + i, element), element);
+  }
+}
+// In one move where it can be; loads and stores.
 template <int bytes, int element>
 __device__ __forceinline__ void opsgen_load_any(void* to, const void* from) {
   if (reinterpret_cast<uint64_t>(from) % bytes == 0) {
     memcpy(to, __builtin_assume_aligned(from, bytes), bytes);
-  } else if (element < 4 && bytes >= 4 && reinterpret_cast<uint64_t>(from) % 4 == 0) {
-    _Pragma("unroll") for (int i = 0; i < bytes; i += 4)
-      memcpy(static_cast<char*>(to) + i, __builtin_assume_aligned(static_cast<const char*>(from) + i, 4), 4);
   } else {
-    _Pragma("unroll") for (int i = 0; i < bytes; i += element)
-      memcpy(static_cast<char*>(to) + i, __builtin_assume_aligned(static_cast<const char*>(from) + i, element), element);
+    opsgen_load_across<bytes, element>(to, from);
   }
 }
 template <int bytes, int element>

@@ -205,6 +205,10 @@ void opsgen_load_any(void* to, const void* from) {
   memcpy(to, from, bytes);
 }
 template <int bytes, int element>
+void opsgen_load_across(void* to, const void* from) {
+  memcpy(to, from, bytes);
+}
+template <int bytes, int element>
 void opsgen_store_any(void* to, const void* from) {
   memcpy(to, from, bytes);
 }
@@ -223,6 +227,9 @@ inline float opsgen_half_exp(float x) { return expf(x); }
 inline float opsgen_half_sigmoid(float x) { return opsgen_sigmoid(x); }
 inline float opsgen_half_one_plus_tanh(float u) { return static_cast<float>(1 + tanh(static_cast<double>(u))); }
 inline float opsgen_half_one_plus_erf(float u) { return static_cast<float>(erfc(-static_cast<double>(u))); }
+inline float opsgen_half_gated_erf(float y, float k, float c) {
+  return static_cast<float>(double(k) * y * erfc(-static_cast<double>(c) * y));
+}
 #define OPSGEN_MOVE(bytes)                                                                            \
   inline void opsgen_clear##bytes(void* to) { memset(to, 0, bytes); }                                  \
   inline void opsgen_move##bytes(void* to, const void* from) {                                         \

@@ -1,4 +1,4 @@
-extern "C" __global__ void __launch_bounds__(128, 1) gelu_sm_80_g0_map(ushort* __restrict__ result_out_data, ushort* __restrict__ input_x_data, int64_t rows) {
+extern "C" __global__ void __launch_bounds__(128, 12) gelu_sm_80_g0_map(ushort* __restrict__ result_out_data, ushort* __restrict__ input_x_data, int64_t rows) {
   int64_t strips = ((rows + (int64_t)7) / (int64_t)8);
   int64_t tasks = ((strips + (int64_t)255) / (int64_t)256);
   int64_t step = opsgen_blocks();
@@ -22,11 +22,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) gelu_sm_80_g0_map(ushort* _
       for (int64_t lane = (int64_t)0; lane < (int64_t)8; ++lane) {
         int64_t rows_1 = (start + lane);
         float x = opsgen_of_words((&(x_strip_ptr[(int64_t)0])), lane);
-        float t = (0x1p-1f/*5.000000e-01*/ * x);
-        float t_1 = (x * 0x1.6a09e667f3bcdp-1f/*7.071068e-01*/);
-        float t_2 = opsgen_half_one_plus_erf(t_1);
-        float t_3 = (t * t_2);
-        out_out_ptr[lane] = t_3;
+        float t = opsgen_half_gated_erf(x, 0x1p-1f/*5.000000e-01*/, 0x1.6a09e667f3bcdp-1f/*7.071068e-01*/);
+        out_out_ptr[lane] = t;
       }
       alignas(16) uint out_words_ptr[4];
       opsgen_round_bfloat16<8>((&(out_words_ptr[(int64_t)0])), (&(out_out_ptr[(int64_t)0])));
@@ -38,11 +35,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) gelu_sm_80_g0_map(ushort* _
           int64_t rows_2 = (start + lane_1);
             uint v_ = ((uint)input_x_data[rows_2]) << (uint)16;
           float x_1 = opsgen_as<float>(v_);
-          float t_4 = (0x1p-1f/*5.000000e-01*/ * x_1);
-          float t_5 = (x_1 * 0x1.6a09e667f3bcdp-1f/*7.071068e-01*/);
-          float t_6 = opsgen_half_one_plus_erf(t_5);
-          float t_7 = (t_4 * t_6);
-          result_out_data[rows_2] = opsgen_bfloat16(t_7);
+          float t_1 = opsgen_half_gated_erf(x_1, 0x1p-1f/*5.000000e-01*/, 0x1.6a09e667f3bcdp-1f/*7.071068e-01*/);
+          result_out_data[rows_2] = opsgen_bfloat16(t_1);
         }
       }
     }
@@ -52,11 +46,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) gelu_sm_80_g0_map(ushort* _
       for (int64_t lane_2 = (int64_t)0; lane_2 < (int64_t)8; ++lane_2) {
         int64_t rows_3 = (start_1 + lane_2);
         float x_2 = opsgen_of_words((&(x_strip_ptr[(int64_t)0])), ((int64_t)8 + lane_2));
-        float t_8 = (0x1p-1f/*5.000000e-01*/ * x_2);
-        float t_9 = (x_2 * 0x1.6a09e667f3bcdp-1f/*7.071068e-01*/);
-        float t_10 = opsgen_half_one_plus_erf(t_9);
-        float t_11 = (t_8 * t_10);
-        out_out_ptr_1[lane_2] = t_11;
+        float t_2 = opsgen_half_gated_erf(x_2, 0x1p-1f/*5.000000e-01*/, 0x1.6a09e667f3bcdp-1f/*7.071068e-01*/);
+        out_out_ptr_1[lane_2] = t_2;
       }
       alignas(16) uint out_words_ptr_1[4];
       opsgen_round_bfloat16<8>((&(out_words_ptr_1[(int64_t)0])), (&(out_out_ptr_1[(int64_t)0])));
@@ -68,11 +59,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) gelu_sm_80_g0_map(ushort* _
           int64_t rows_4 = (start_1 + lane_3);
             uint v__1 = ((uint)input_x_data[rows_4]) << (uint)16;
           float x_3 = opsgen_as<float>(v__1);
-          float t_12 = (0x1p-1f/*5.000000e-01*/ * x_3);
-          float t_13 = (x_3 * 0x1.6a09e667f3bcdp-1f/*7.071068e-01*/);
-          float t_14 = opsgen_half_one_plus_erf(t_13);
-          float t_15 = (t_12 * t_14);
-          result_out_data[rows_4] = opsgen_bfloat16(t_15);
+          float t_3 = opsgen_half_gated_erf(x_3, 0x1p-1f/*5.000000e-01*/, 0x1.6a09e667f3bcdp-1f/*7.071068e-01*/);
+          result_out_data[rows_4] = opsgen_bfloat16(t_3);
         }
       }
     }
