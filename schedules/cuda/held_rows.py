@@ -62,13 +62,14 @@ class HeldRows:
         self.kernel = kernel = DeviceKernel(context, part or form.name, threads)
         self.operands = Operands(kernel, group, config)
         self.last = self.operands.last
+        self.held = self.operands.holds(form)
         self.extents = {d: kernel.extent(d) for d in (*group.space, *group.over)}
         self.team = RowTeam(kernel, form.threads, form.cluster)
         self.rows = kernel.code.bind(product_of(self.extents, group.space), "rows")
         self.length = kernel.code.bind(self.extents[self.last], "length")
         self.first = kernel.code.bind(mul(self.team.rank_in_row, i64(form.width)), "first")
         self.stage = kernel.dynamic("uint32") if form.staged else None
-        in_stage = [*{id(m): m for m in self.operands.held.values()}.values()]
+        in_stage = [*{id(m): m for m in self.held.values()}.values()]
         in_stage += self.operands.shared() if form.once else []
         counts = [pieces(m, form.width) for m in in_stage]
         self.pending: Registers | None = None
@@ -110,8 +111,8 @@ class HeldRows:
         """The finished kernel. With a stage there are no more blocks than can be resident, or a few times as many where
         clusters do not fill the chip."""
         form, threads = self.form, self.kernel.threads
-        # Shifted rows take more registers.
-        resident = max(self.config["resident_threads"] * (3 if form.shifted else 4) // (4 * threads), 1)
+        share = 3 if self.operands.tight(form) else 4
+        resident = max(self.config["resident_threads"] * share // (4 * threads), 1)
         shared = stage_bytes(self.operands, form)
         per_sm = None
         if form.staged:
@@ -184,7 +185,7 @@ class HeldRows:
     def fetch(self, span: Span) -> tuple[Registers, Registers | None]:
         """What is held of a row: strips, and the single elements of a shifted one."""
         scope, code = span.scope, span.scope.code
-        held = self.registers(code, self.form.vectors, self.operands.held)
+        held = self.registers(code, self.form.vectors, self.held)
         if self.form.staged:
             code.call("opsgen_fetched")
         for number, start, inside in self.strips(code, span):
@@ -218,7 +219,7 @@ class HeldRows:
     def send(self, span: Span, memories: list[Memory] | None = None) -> None:
         """Has strips on their way to the stage: those of a row, if no others are named."""
         if memories is None:
-            memories = list({id(m): m for m in self.operands.held.values()}.values())
+            memories = list({id(m): m for m in self.held.values()}.values())
         for number, start, inside in self.strips(span.scope.code, span):
             for m in memories:
                 offset = inside.bind(m.offset({**span.scope.coords, self.last: start}), "at")
@@ -274,7 +275,7 @@ class HeldRows:
             values = [(node, here.value(node)) for node in p.stores]
             self.kernel.store_values(here, values, lambda at, place, coords, value: emit(place, value))
 
-        late = {n: m for n, m in self.operands.needed(roots(p)).items() if n not in self.operands.held}
+        late = {n: m for n, m in self.operands.needed(roots(p)).items() if n not in self.held}
         for number, start, inside in self.strips(code, span):
             others = self.registers(inside, 1, late)
             self.take(inside, others, number, i64(0))

@@ -112,7 +112,11 @@ class Registers:
             code.call(f"opsgen_move{bytes_of(memory)}", to, source)
 
     def _function(self, kind: str, nbytes: int, memory: Memory) -> str:
-        return f"opsgen_move{nbytes}" if self.aligned else f"opsgen_{kind}_any<{nbytes}, {bytes_of(memory)}>"
+        if self.aligned:
+            return f"opsgen_move{nbytes}"
+        # What all rows share is rarely aligned where rows are.
+        where = "across" if kind == "load" and memory.dims == (self.dim,) else "any"
+        return f"opsgen_{kind}_{where}<{nbytes}, {bytes_of(memory)}>"
 
     def hold(self, code: Code) -> None:
         """Lets go what the compiler made of the strips before."""

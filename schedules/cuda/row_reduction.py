@@ -85,8 +85,6 @@ SCHEDULE = Schedule(
     knobs={
         "held_registers": (32, 64),
         "resident_threads": (768, 1024),
-        "staged_threads": (512, 1024),
-        "staged_vectors": (4, 8),
         "few_rows": (256, 512, 1024),
         "warp_length": (512, 1024, 2048),
         "warp_threads": (128, 256),
@@ -98,8 +96,6 @@ SCHEDULE = Schedule(
     default=lambda group, arch: {
         "held_registers": 32,
         "resident_threads": 1024,
-        "staged_threads": 1024,
-        "staged_vectors": 4,
         "few_rows": 512,
         "warp_length": 1024,
         "warp_threads": 128,

@@ -39,7 +39,7 @@ def split(
     """
     passes = len(operands.passes) + any(set(n.dims) == set(context.group.space) for n in context.group.stored)
     width = operands.width
-    form = Form(_THREADS, PART // (_THREADS * width), width, shifted=width > 1)
+    form = Form(_THREADS, PART // (_THREADS * width), width, shifted=width > 1, long=True)
     return [_Pass(context, config, form, number).build(when, "" if number else choice) for number in range(passes)]
 
 

@@ -15,6 +15,7 @@ from tvm import tirx
 from opsgen.dsl.tensor import Reduce
 from opsgen.lowering.statements import Code, Expr, add, constant, i64, mul, truncdiv
 from opsgen.lowering.to_tir import is_nan
+from opsgen.schedules.common.reductions import neutral
 from opsgen.schedules.common.search import Search, is_search
 from opsgen.targets.cuda import WARP
 
@@ -93,7 +94,7 @@ class RowTeam:
                     (turn >> constant(1, "int32")) & constant(1, "int32"),
                 )
             yield task, body
-            if self.waits:
+            if self.waits and self.cluster == 1:
                 synchronize(body)  # before what the threads share is written for the next task
         if self.cluster > 1:
             code.call("opsgen_cluster_start")
@@ -111,6 +112,8 @@ class RowTeam:
             parts = join(code, parts, tuple(code.bind(exchange(p, other)) for p in parts))
         if not self.waits:
             return parts
+        if self.cluster > 1:
+            return self._of_cluster(code, r, parts)
         warps = self.size // WARP
         buffers = [self._buffer(r, i, p.ty.dtype, warps * self.teams) for i, p in enumerate(parts)]
         own = mul(self.number, i64(warps))
@@ -121,35 +124,47 @@ class RowTeam:
         synchronize(code)
         at = code.bind(add(own, lane if warps == WARP else tirx.truncmod(lane, i64(warps))), "at")
         parts = tuple(code.bind(tirx.BufferLoad(b, [at])) for b in buffers)
-        for other in rounds(warps):
+        lanes = 1 << (warps - 1).bit_length()
+        if lanes > warps:
+            some = tirx.truncmod(lane, i64(lanes)) < i64(warps)
+            nothing = (neutral(r), i64(0), constant(0, "int32"))
+            parts = tuple(code.bind(tirx.Select(some, p, n)) for p, n in zip(parts, nothing, strict=False))
+        for other in rounds(lanes):
             parts = join(code, parts, tuple(code.bind(exchange(p, other)) for p in parts))
-        return parts if self.cluster == 1 else self._of_cluster(code, r, parts)
+        return parts
 
     def _of_cluster(self, code: Code, r: Reduce, parts: Parts) -> Parts:
-        """The total of all blocks: each sends its own to all.
+        """The total of all warps of all blocks: each sends its own to all blocks.
 
         Buffers and barriers alternate. Who sends for the next row but one has the totals of the next, and so has every
-        block begun with that and read those of this row.
+        warp begun with that and read those of this row.
         """
-        buffers = [self._buffer(r, i, p.ty.dtype, 2 * self.cluster, "blocks") for i, p in enumerate(parts)]
+        join, warps = joining(r), self.size // WARP
+        count = self.cluster * warps
+        buffers = [self._buffer(r, i, p.ty.dtype, 2 * count, "blocks") for i, p in enumerate(parts)]
         barriers, odd = self._barriers(r), code.bind(tirx.Cast("int64", self._turn), "odd")
         barrier = tirx.address_of(tirx.BufferLoad(barriers, [odd]))
-        base = code.bind(odd * i64(self.cluster), "base")
-        nbytes = self.cluster * sum(tvm.DataType(p.ty.dtype).bits // 8 for p in parts)
+        base = code.bind(odd * i64(count), "base")
+        nbytes = count * sum(tvm.DataType(p.ty.dtype).bits // 8 for p in parts)
         with code.when(tirx.EQ(self.rank, i64(0))) as first:
             first.call("opsgen_barrier_expect", barrier, constant(nbytes, "int32"))
-        with code.when(self.rank < i64(self.cluster)) as each:
+        lane = code.bind(tirx.truncmod(self.rank, i64(WARP)), "lane")
+        own = code.bind(base + self.block * i64(warps) + tirx.truncdiv(self.rank, i64(WARP)), "own")
+        with code.when(lane < i64(self.cluster)) as each:
             for buffer, part in zip(buffers, parts, strict=True):
-                place = tirx.address_of(tirx.BufferLoad(buffer, [add(base, self.block)]))
-                each.call("opsgen_cluster_send", place, part, barrier, tirx.Cast("int32", self.rank))
+                place = tirx.address_of(tirx.BufferLoad(buffer, [own]))
+                each.call("opsgen_cluster_send", place, part, barrier, tirx.Cast("int32", lane))
         code.call("opsgen_barrier_wait", barrier, self._phase)
 
-        def of(block: int) -> Parts:
-            return tuple(code.bind(tirx.BufferLoad(b, [add(base, i64(block))])) for b in buffers)
+        def of(number: int) -> Parts:
+            at = lane if count >= WARP else tirx.truncmod(lane, i64(count))
+            return tuple(code.bind(tirx.BufferLoad(b, [base + at + i64(number * WARP)])) for b in buffers)
 
         total = of(0)
-        for block in range(1, self.cluster):
-            total = joining(r)(code, total, of(block))
+        for number in range(1, count // WARP):
+            total = join(code, total, of(number))
+        for other in rounds(min(count, WARP)):
+            total = join(code, total, tuple(code.bind(exchange(p, other)) for p in total))
         return total
 
     def _barriers(self, r: Reduce) -> Any:
