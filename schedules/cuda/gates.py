@@ -9,7 +9,7 @@ from opsgen.dsl.tensor import Const, Map, Tensor
 
 @dataclass(frozen=True)
 class Gate:
-    """``factor`` · ``value`` · (1 + ``function``(``argument``)); the function is erf or tanh, of ``scale`` · ``inner``."""
+    """``factor`` · ``value`` · (1 + ``function``(``argument``)); erf or tanh, of ``scale`` · ``inner``."""
 
     factor: float
     value: Tensor

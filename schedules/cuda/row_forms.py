@@ -146,7 +146,9 @@ def _long(operands: Operands, arch: str, config: Config, shifted: bool) -> Itera
     while vectors > 1 and vectors * held > 64:
         vectors //= 2
     large = 1024 if vectors * held <= 32 and not shifted else 512
-    most = 2 * vectors if vectors == _MOST_VECTORS and 2 * vectors * held <= 32 else vectors
+    most = vectors
+    if vectors == _MOST_VECTORS and 2 * vectors * held <= 32 and operands.places:  # totals may be of what strips lack
+        most *= 2
     form = Form(large, vectors, operands.width, shifted=shifted, long=True)
     two = _staged(operands, arch, replace(form, threads=512, vectors=most))
     fits = 2 * stage_bytes(operands, two) <= ARCHS[arch].shared_per_sm
