@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from opsgen.analysis.groups import Group
+from opsgen.analysis.groups import Group, expensive
 from opsgen.dsl.dtypes import compute_type
 from opsgen.dsl.tensor import Tensor
 from opsgen.lowering.to_tir import Memory
@@ -94,6 +94,20 @@ class Operands:
         taken += sum(-(-form.width * bytes_of(m) // 4) for m in later)
         return taken > (32 if form.shifted else 36) or (form.shifted and (form.long or form.threads <= WARP))
 
+    def short(self) -> bool:
+        """Whether no element takes a function of many instructions and registers."""
+        stack, seen = [n for p in self.passes for n in roots(p)], set[int]()
+        while stack:
+            n = stack.pop()
+            if id(n) in seen or self.kernel.memory(n) is not None:
+                continue
+            seen.add(id(n))
+            form = self.kernel.forms.get(id(n))
+            if form is None and expensive(n) and self.last in n.dims:
+                return False
+            stack.extend(n.children() if form is None else form[:1])
+        return True
+
     def shared(self) -> list[Memory]:
         """What all rows share, of what they read later."""
         others = {id(m): m for n, m in self.loads.items() if n not in self.rows}
@@ -147,7 +161,8 @@ def _long(operands: Operands, arch: str, config: Config, shifted: bool) -> Itera
         vectors //= 2
     large = 1024 if vectors * held <= 32 and not shifted else 512
     most = vectors
-    if vectors == _MOST_VECTORS and 2 * vectors * held <= 32 and operands.places:  # totals may be of what strips lack
+    # Totals may be of what strips lack.
+    if vectors == _MOST_VECTORS and 2 * vectors * held <= 32 and operands.places and operands.short():
         most *= 2
     form = Form(large, vectors, operands.width, shifted=shifted, long=True)
     two = _staged(operands, arch, replace(form, threads=512, vectors=most))
