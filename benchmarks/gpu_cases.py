@@ -76,9 +76,9 @@ def gemm() -> list[Entry]:
 
 
 def few_rows() -> list[Entry]:
-    """One and sixteen rows: what counts is how fast the weight is read."""
-    listed = [(m, 4096, 4096) for m in (1, 16)]
-    nearby = [(m, n, k) for m in (1, 15) for n, k in ((4000, 4100), (4096, 11008), (6144, 4000))]
+    """Few rows: what counts is how fast the weight is read."""
+    listed = [(m, 4096, 4096) for m in (1, 16, 24, 32, 64)]
+    nearby = [(m, n, k) for m in (1, 15, 33) for n, k in ((4000, 4100), (4096, 11008), (6144, 4000))]
     same: dict[str, Any] = {"readonly": "weight"}
     return [_linear(*s, **same, quick=True) for s in listed] + [_linear(*s, **same, nearby=True) for s in nearby]
 
