@@ -53,7 +53,8 @@ def test_plain_where_that_is_wanted_or_rich_is_missing(
 def test_progress_of_a_compile(terminal: Terminal, tmp_path: Path) -> None:
     code, shown = terminal("compile", "relu", "--target", "x86/avx2", "-o", tmp_path / "lib.so", columns=60)
     assert code == 0
-    assert re.search(r"machine code for x86/avx2 .*\d/5", ESCAPE.sub("", shown))
+    # Of the steps, a busy machine may draw only the last ones.
+    assert re.search(r"(machine code for x86/avx2|launcher) .*[1-5]/5", ESCAPE.sub("", shown))
     assert shown.rindex("\x1b[?25h") < shown.rindex("relu")  # the cursor is there again before the result is printed
     assert lines(shown)[-2].startswith("s") or " 1 kernel, " in lines(shown)[-2] + lines(shown)[-3]
 
