@@ -156,7 +156,7 @@ class Evaluator:
         if isinstance(n, Scan):
             return self._scan(n)
         if isinstance(n, At):
-            return self._at(n)
+            return self.read(n, self.full(n.source))
         if isinstance(n, Concat):
             parts = []
             for part, dim in zip(n.parts, n.part_dims, strict=True):
@@ -212,8 +212,8 @@ class Evaluator:
             found = np.concatenate([edge, found], axis)[tuple(kept)]
         return np.flip(found, axis) if n.reverse else found
 
-    def _at(self, n: At) -> Array:
-        source = self.full(n.source)
+    def read(self, n: At, source: Array) -> Array:
+        """What ``n`` reads of an array that has the source's dims."""
         grids = []
         for d in n.source.dims:
             if d in n.coords:

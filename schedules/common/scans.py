@@ -59,5 +59,6 @@ def along_columns(kernel: Kernel, group: Group) -> str | None:
     for node in group.stored:
         for place in kernel.destinations(node):
             vote(place.dims)
-    best = max((d for d in votes if d != over), key=lambda d: votes[d], default=None)
+    # A dim that an operand has under another name than the group is none of the group's.
+    best = max((d for d in votes if d != over and d in group.space), key=lambda d: votes[d], default=None)
     return best if best is not None and votes[best] > votes.get(over, 0) else None

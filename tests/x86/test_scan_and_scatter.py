@@ -173,3 +173,29 @@ def test_a_strided_cache_and_one_that_overlaps_what_is_set(lib: Any) -> None:
         assert np.array_equal(wide, before)
     with pytest.raises(og.OpsgenError, match="E4010"):
         lib.rows_set(wide, wide[:0].copy(), i[:0])
+
+
+@og.op
+def renamed(x: og.Tensor["a", "b"]):
+    """A scan whose operand has a dim under another name in memory."""
+    t = og.rename(x, b="n")
+    return og.results(minus=1.0 - t, scanned=og.cumsum(t, over="a") - t)
+
+
+def test_a_dim_under_another_name() -> None:
+    x = np.random.default_rng(0).standard_normal((5, 37)).astype(np.float32)
+    for name, got in og.compile(renamed)["renamed"](x)._asdict().items():
+        assert not len(bounded(renamed, {"x": x})[name].wrong(got))
+
+
+@og.op
+def followed(k: og.Tensor["a", og.int32]):
+    """An array read at positions that are its own elements."""
+    return og.cast(k.at(a=k), "float32") * 0.1
+
+
+def test_bounds_of_an_array_read_at_its_own_elements() -> None:
+    k = np.array([3, 0, 2, 1], np.int32)
+    (bound,) = bounded(followed, {"k": k}).values()
+    np.testing.assert_allclose(bound.value, k[k] * 0.1)
+    assert not len(bound.wrong(og.compile(followed)["followed"](k)))
