@@ -60,6 +60,9 @@ NVIDIA = Freedom(float8_sums=2.0**-10, half_functions=2.0**-16, flushed=2.0**-12
 added up in float32: 7.1e-4). Functions for half types are off by 2^-17 (schedules/cuda/half_forms.py)."""
 
 
+STAND_IN = 1e20
+"""Constants beyond this stand in for infinity."""
+
 _EXACT = {"bitcast", "neg", "abs", "max", "min", "round", "floor", "ceil", "where", "cast"}
 _MONOTONE = {"exp", "exp2", "log", "log1p", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "floor", "ceil", "round"}
 _FUNCTION_UNITS = 16  # 8 units in the last place: more than any function's stated error
@@ -104,7 +107,7 @@ class _Bounds:
                 own = unit * (_FUNCTION_UNITS if n.op in _MONOTONE | {"sin", "cos", "pow"} else _roundings(n))
             if isinstance(n, Const):
                 # A stand-in for infinity is rounded too, but is only compared, and subtracted from itself.
-                own = 0.0 if float(np.float32(n.value)) == float(n.value) or abs(n.value) > 1e20 else unit
+                own = 0.0 if float(np.float32(n.value)) == float(n.value) or abs(n.value) > STAND_IN else unit
             if isinstance(n, Scalar):  # passed as a float32, which holds whole numbers exactly
                 own = 0.0 if np.float32(value) == value else UNIT["float32"]
             if isinstance(n, Map) and n.op == "cast" and n.dtype.kind == "float" and n.dtype.bits < 32:
@@ -416,6 +419,8 @@ def bounds_at(
             own = UNIT[r.dtype.name] * size + SMALLEST[r.dtype.name]
             if r.dtype.name in ("float16", "bfloat16"):
                 own = own + freedom.half_functions * size + freedom.flushed
-            b = b * (1 + UNIT[r.dtype.name]) + own if r.dtype != compute_type(r.value.dtype) else b
+            # What stands in for infinity was taken as exact above; as a result it is a number of its type.
+            stored = r.dtype != compute_type(r.value.dtype)
+            b = b * (1 + UNIT[r.dtype.name]) + own if stored else np.where(size > STAND_IN, b + own, b)
         found[r.name] = Bounded(y if y.dtype.kind == "f" else y.astype(numpy_type(r.dtype)), b, r.dtype)
     return found

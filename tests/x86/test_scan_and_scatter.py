@@ -199,3 +199,17 @@ def test_bounds_of_an_array_read_at_its_own_elements() -> None:
     (bound,) = bounded(followed, {"k": k}).values()
     np.testing.assert_allclose(bound.value, k[k] * 0.1)
     assert not len(bound.wrong(og.compile(followed)["followed"](k)))
+
+
+@og.op
+def masked(m: og.Tensor["a", og.bool_], x: og.Tensor["a"]):
+    """A result that stands in for infinity, and is rounded as any other."""
+    return og.where(m, x, -1e30)
+
+
+def test_bounds_of_a_stand_in_for_infinity() -> None:
+    given = {"m": np.array([True, False]), "x": np.array([2.0, 3.0], np.float32)}
+    (bound,) = bounded(masked, given).values()
+    assert not len(bound.wrong(og.compile(masked)["masked"](**given)))
+    assert len(bound.wrong(np.array([2.0, -1.00001e30], np.float32))) == 1
+    assert len(bound.wrong(np.array([2.000001, -1e30], np.float32))) == 1
