@@ -158,4 +158,5 @@ def test_emulated_cuda(tmp_path: Path) -> None:
             check(lib, x, 7, 8, **given)
     (problem,) = enumerate_problems([og.variant(sample_logits, absent=[])], ["float32"], {})
     launches = make_plan(problem, parse(["cuda/sm_90a"])[0]).launches
-    assert len(launches) < 30
+    first = [launch.name.rpartition("_g0_")[2] for launch in launches if "_g0_" in launch.name]
+    assert first == ["long"]  # the group that searches for the thresholds
