@@ -35,7 +35,7 @@ def abs_percentile(x: og.Tensor["length", "columns"], *, percentile: float = 99.
     up_to = og.cast(og.cumsum(count, over="bins"), og.float64)
     wanted = og.cast(og.size("length") * og.size("columns"), og.float64) * (percentile / 100.0)
     below = og.sum(og.where(up_to < og.max(wanted, 1.0), 1, 0), over="bins")
-    end = og.cast(og.min(below + 1, bins), og.float32) / bins
+    end = og.cast(og.min(below + 1, bins), og.float64 if x.dtype == og.float64 else og.float32) / bins
     return og.cast(og.where(ordinary, m * end, m), x.dtype)
 
 

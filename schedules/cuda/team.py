@@ -122,11 +122,13 @@ class RowTeam:
             for buffer, part in zip(buffers, parts, strict=True):
                 first.store(buffer, part, add(own, tirx.truncdiv(self.rank, i64(WARP))))
         synchronize(code)
-        at = code.bind(add(own, lane if warps == WARP else tirx.truncmod(lane, i64(warps))), "at")
-        parts = tuple(code.bind(tirx.BufferLoad(b, [at])) for b in buffers)
         lanes = 1 << (warps - 1).bit_length()
+        # Every group of lanes takes the warps in the same order, so that all threads have the same total.
+        turn = lane if lanes == WARP else code.bind(tirx.truncmod(lane, i64(lanes)), "turn")
+        at = code.bind(add(own, turn if lanes == warps else tirx.Min(turn, i64(warps - 1))), "at")
+        parts = tuple(code.bind(tirx.BufferLoad(b, [at])) for b in buffers)
         if lanes > warps:
-            some = tirx.truncmod(lane, i64(lanes)) < i64(warps)
+            some = turn < i64(warps)
             nothing = (neutral(r), i64(0), constant(0, "int32"))
             parts = tuple(code.bind(tirx.Select(some, p, n)) for p, n in zip(parts, nothing, strict=False))
         for other in rounds(lanes):

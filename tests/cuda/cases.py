@@ -30,6 +30,12 @@ def columns_total(x: og.Tensor["n", "m"], y: og.Tensor["m", "k"]):
 
 
 @og.op
+def row_totals(x: og.Tensor["rows", "columns"]):
+    """y = the sum of the row's powers, at each of its elements"""
+    return og.where(x == x, og.sum(og.exp(x), over="columns"), 0.0)
+
+
+@og.op
 def half_functions(x: og.Tensor["n"]):
     """What has a form of its own where results are of half types."""
     gelu = x * (1.0 + og.erf(x))

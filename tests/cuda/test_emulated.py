@@ -226,3 +226,11 @@ def test_an_old_driver(tmp_path: Path) -> None:
     assert done.stdout.startswith(
         "E2004: this machine's NVIDIA driver is one for CUDA 12.8; cuda needs CUDA 13.0. Update it,"
     )
+
+
+def test_threads_of_a_row_have_one_total(tmp_path: Path) -> None:
+    """Teams of 5, 6, 10 and 12 warps, too, whose totals are added up by groups of 8 or 16 lanes."""
+    lib = emulated.compile([og.variant(cases.row_totals, dtype="float32")], tmp_path, "cuda/sm_80")
+    for columns in (2048, 2304, 2560, 3072, 4096, 5120):
+        y = lib.row_totals(np.random.default_rng(0).standard_normal((20, columns)).astype(np.float32))
+        assert all(len(np.unique(row)) == 1 for row in y), columns

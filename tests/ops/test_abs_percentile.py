@@ -45,3 +45,10 @@ def test_edges(call: Any) -> None:
         np.testing.assert_array_equal(call(x, percentile=100.0, bins=BINS), np.float32(wanted))
     for shape in ((0, 3), (3, 0)):
         assert call(np.zeros(shape, np.float32), percentile=50.0, bins=BINS) == 0
+
+
+def test_float64_has_ends_of_float64() -> None:
+    x = np.random.default_rng(0).normal(size=(70, 50))
+    given = {"percentile": 50.0, "bins": 1000}
+    found = abs_percentile.evaluate(x, **given)
+    np.testing.assert_allclose(found, abs_percentile.expected(x, **given), rtol=1e-14)

@@ -52,8 +52,8 @@ extern "C" __global__ void __launch_bounds__(128, 8) softmax_sm_80_g0_rows_to_20
       max_of_warps_ptr[(((int64_t)((int)threadIdx.x)) / (int64_t)32)] = t_12;
     }
     __syncthreads();
-    int64_t at_1 = (lane_2 % (int64_t)4);
-    float t_13 = max_of_warps_ptr[at_1];
+    int64_t turn = (lane_2 % (int64_t)4);
+    float t_13 = max_of_warps_ptr[turn];
     float t_14 = opsgen_exchange(t_13, 2);
     float t_15 = opsgen_maximum(t_13, t_14);
     float t_16 = opsgen_exchange(t_15, 1);
@@ -102,8 +102,8 @@ extern "C" __global__ void __launch_bounds__(128, 8) softmax_sm_80_g0_rows_to_20
       sum_of_warps_ptr[(((int64_t)((int)threadIdx.x)) / (int64_t)32)] = t_32;
     }
     __syncthreads();
-    int64_t at_2 = (lane_5 % (int64_t)4);
-    float t_33 = sum_of_warps_ptr[at_2];
+    int64_t turn_1 = (lane_5 % (int64_t)4);
+    float t_33 = sum_of_warps_ptr[turn_1];
     float t_34 = opsgen_exchange(t_33, 2);
     float t_35 = (t_33 + t_34);
     float t_36 = opsgen_exchange(t_35, 1);
@@ -126,8 +126,8 @@ extern "C" __global__ void __launch_bounds__(128, 8) softmax_sm_80_g0_rows_to_20
           float t_42 = (t_41 * inverse);
           out_out_ptr[lane_6] = t_42;
         }
-        int64_t at_3 = ((task * result_out_rows_stride) + start_3);
-        opsgen_move16((&(result_out_data[at_3])), (&(out_out_ptr[(int64_t)0])));
+        int64_t at_1 = ((task * result_out_rows_stride) + start_3);
+        opsgen_move16((&(result_out_data[at_1])), (&(out_out_ptr[(int64_t)0])));
       }
     }
     __syncthreads();
